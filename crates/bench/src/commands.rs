@@ -1,5 +1,6 @@
 //! The subcommands: flags, the order of what is measured, and the report.
 
+pub(crate) mod admission;
 pub(crate) mod agent;
 pub(crate) mod compare;
 pub(crate) mod diff;
@@ -7,6 +8,7 @@ pub(crate) mod echo;
 pub(crate) mod figure;
 pub(crate) mod fill;
 pub(crate) mod first_screen;
+pub(crate) mod flash;
 pub(crate) mod gaps;
 pub(crate) mod guard;
 pub(crate) mod hits;

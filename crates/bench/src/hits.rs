@@ -9,6 +9,7 @@ pub(crate) mod queue;
 pub(crate) mod s3fifo;
 pub(crate) mod stream;
 pub(crate) mod synthetic;
+pub(crate) mod tier;
 pub(crate) mod trace;
 
 use stream::Stream;

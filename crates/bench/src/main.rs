@@ -32,7 +32,7 @@ use coua::flags::FlagError;
 use report::{ConditionsHeld, WrongFlags};
 
 use commands::{
-    agent, compare, diff, echo as echo_command, figure, fill, first_screen, gaps,
+    admission, agent, compare, diff, echo as echo_command, figure, fill, first_screen, flash, gaps,
     guard as guard_command, hits as hits_command, memaslap, memory, net, net_echo, net_load, page,
     restart, run, server, site as site_command, soak as soak_command, stack, store, verify,
     workers, xdp,
@@ -70,6 +70,7 @@ enum Command {
     Diff(diff::Flags),
     Figure(figure::Flags),
     FirstScreen(first_screen::Flags),
+    Flash(flash::Flags),
     Gaps(gaps::Flags),
     Agent(agent::Flags),
     Echo(echo_command::Flags),
@@ -77,6 +78,7 @@ enum Command {
     Memaslap(memaslap::Flags),
     Memory(memory::Flags),
     Hits(hits_command::Flags),
+    Admission(admission::Flags),
     Restart(restart::Flags),
     Net(net::Flags),
     NetLoad(net_load::Flags),
@@ -121,6 +123,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Diff(flags) => diff::run(&flags),
         Command::Figure(flags) => figure::run(&flags),
         Command::FirstScreen(flags) => first_screen::run(&flags),
+        Command::Flash(flags) => flash::run(&flags),
         Command::Gaps(flags) => gaps::run(&flags),
         Command::Agent(flags) => agent::run(&flags),
         Command::Echo(flags) => echo_command::run(&flags),
@@ -128,6 +131,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Memaslap(flags) => memaslap::run(&flags),
         Command::Memory(flags) => memory::run(&flags),
         Command::Hits(flags) => hits_command::run(&flags),
+        Command::Admission(flags) => admission::run(&flags),
         Command::Restart(flags) => restart::run(&flags),
         Command::Net(flags) => net::run(&flags),
         Command::NetLoad(flags) => net_load::run(&flags),

@@ -13,14 +13,16 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use coua_client::wire::Status;
-use coua_client::{Client, Expiry, Meta, StoreMode};
+use coua_client::{Client, Expiry, StoreMode};
 
 use crate::failure::{ErrorDetails, Failure, of_store, status};
+use crate::observed::{Observed, ObserverFunction};
 use crate::options;
 use crate::pointers::{
     ClientHandle, Slice, Value, bytes, client, conclude, drop_handle, give_back, into_handle,
     optional, put, slices, text,
 };
+use crate::queue::{counting, number};
 
 /// The interface's version; see the header.
 pub const ABI_VERSION: u32 = 1;
@@ -31,7 +33,7 @@ fn no_value(value: *mut Value) -> Result<(), Failure> {
     unsafe { put("value", value, Value::none(status::INVALID)) }
 }
 
-fn expiry(number: i64) -> Result<Expiry, Failure> {
+pub(crate) fn expiry(number: i64) -> Result<Expiry, Failure> {
     match i32::try_from(number) {
         Ok(number) => Ok(Expiry::from_wire(number)),
         Err(_) => Err(Failure::invalid(format!(
@@ -73,6 +75,20 @@ pub unsafe extern "C" fn coua_open(
     into: *mut *mut ClientHandle,
     error: *mut ErrorDetails,
 ) -> i32 {
+    // SAFETY: C keeps to the header.
+    unsafe { coua_open_observed(servers, options, None, std::ptr::null_mut(), into, error) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coua_open_observed(
+    servers: *const c_char,
+    options: *const c_char,
+    observer: Option<ObserverFunction>,
+    context: *mut c_void,
+    into: *mut *mut ClientHandle,
+    error: *mut ErrorDetails,
+) -> i32 {
     let open = || {
         // SAFETY: C keeps to the header.
         unsafe { put("client", into, std::ptr::null_mut()) }?;
@@ -80,9 +96,12 @@ pub unsafe extern "C" fn coua_open(
         let servers = unsafe { text("servers", servers) }?;
         // SAFETY: C keeps to the header.
         let options = unsafe { text("options", options) }?;
-        let client = Client::new(options::config(servers, options)?);
         // SAFETY: C keeps to the header.
-        unsafe { put("client", into, into_handle(client)) }?;
+        let observed = unsafe { Observed::new(observer, context) };
+        let settings = options::settings(servers, options)?.observed(observed.as_ref());
+        let client = settings.open()?;
+        // SAFETY: C keeps to the header.
+        unsafe { put("client", into, into_handle(client, observed)) }?;
         Ok(status::OK)
     };
     // SAFETY: C keeps to the header.
@@ -271,7 +290,7 @@ pub unsafe extern "C" fn coua_increment(
         let initial = unsafe { optional(initial) };
         let new = match initial {
             None => client.increment(key, delta)?,
-            Some(initial) => count(client, key, (b'I', delta, initial), expiry(expires)?)?,
+            Some(initial) => count(client, key, (false, delta, initial), expiry(expires)?)?,
         };
         // SAFETY: C keeps to the header.
         unsafe { counted(new, number) }
@@ -299,7 +318,7 @@ pub unsafe extern "C" fn coua_decrement(
         let initial = unsafe { optional(initial) };
         let new = match initial {
             None => client.decrement(key, delta)?,
-            Some(initial) => count(client, key, (b'D', delta, initial), expiry(expires)?)?,
+            Some(initial) => count(client, key, (true, delta, initial), expiry(expires)?)?,
         };
         // SAFETY: C keeps to the header.
         unsafe { counted(new, number) }
@@ -371,18 +390,11 @@ unsafe fn target<'c>(
 fn count(
     client: &Client,
     key: &[u8],
-    (mode, delta, initial): (u8, u64, u64),
+    (is_down, delta, initial): (bool, u64, u64),
     expiry: Expiry,
 ) -> Result<Option<u64>, Failure> {
-    let meta = Meta::arithmetic()
-        .value()
-        .mode(mode)
-        .delta(delta)
-        .vivify(expiry)
-        .initial(initial);
-    let reply = client.meta(key, meta)?;
-    let digits = reply.value.as_deref().map(std::str::from_utf8);
-    let number = digits.and_then(|digits| digits.ok()?.trim().parse().ok());
+    let reply = client.meta(key, counting(is_down, delta, initial, expiry))?;
+    let number = number(reply.value.as_deref());
     match (reply.status, number) {
         (Status::Done, Some(number)) => Ok(Some(number)),
         _ => Ok(None),

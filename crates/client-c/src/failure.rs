@@ -47,6 +47,8 @@ pub mod cause {
     pub const EJECTED: i32 = 7;
     /// The server refused the new connection.
     pub const TURNED_AWAY: i32 = 8;
+    /// Encryption failed.
+    pub const TLS: i32 = 9;
 }
 
 /// `coua_error`.
@@ -65,8 +67,8 @@ pub struct ErrorDetails {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: i32,
-    cause: i32,
-    message: String,
+    pub(crate) cause: i32,
+    pub(crate) message: String,
 }
 
 impl Failure {
@@ -75,6 +77,15 @@ impl Failure {
             status: status::INVALID,
             cause: cause::NONE,
             message: message.into(),
+        }
+    }
+
+    /// Nothing was done.
+    pub(crate) fn unsent(cause: i32, message: &str) -> Failure {
+        Failure {
+            status: status::NOT_SENT,
+            cause,
+            message: message.to_owned(),
         }
     }
 
@@ -99,7 +110,7 @@ impl From<&Error> for Failure {
             Error::Request(_) | Error::Address(_) => status::INVALID,
             Error::NotSent { .. } => status::NOT_SENT,
             Error::Interrupted { .. } => status::INTERRUPTED,
-            Error::Refused { .. } => status::REFUSED,
+            Error::Refused { .. } | Error::Discovery { .. } => status::REFUSED,
             // One that this library does not know promises nothing.
             _ => status::OUTCOME_UNKNOWN,
         };
@@ -111,6 +122,7 @@ impl From<&Error> for Failure {
             Cause::Busy(_) => cause::BUSY,
             Cause::Ejected => cause::EJECTED,
             Cause::TurnedAway(_) => cause::TURNED_AWAY,
+            Cause::Tls(_) => cause::TLS,
             _ => cause::IO,
         });
         let message = error.to_string();

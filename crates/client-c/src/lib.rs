@@ -14,9 +14,14 @@
 
 mod exports;
 mod failure;
+mod observed;
 mod options;
 mod pointers;
+mod queue;
+mod queue_exports;
 
 pub use exports::*;
 pub use failure::{ErrorDetails, MESSAGE_LEN, cause, status};
-pub use pointers::{ClientHandle, Slice, Value};
+pub use observed::{ObserverFunction, event};
+pub use pointers::{ClientHandle, QueueHandle, Slice, Value};
+pub use queue_exports::*;

@@ -10,10 +10,20 @@ use std::ptr;
 use coua_client::Client;
 
 use crate::failure::{ErrorDetails, Failure, status};
+use crate::observed::Observed;
+use crate::options::Settings;
+use crate::queue::Queue;
 
 /// `coua_client`: what C knows only by its address.
 #[derive(Debug)]
-pub struct ClientHandle(pub(crate) Client);
+pub struct ClientHandle {
+    client: Client,
+    observed: Option<Observed>,
+}
+
+/// `coua_queue`, likewise.
+#[derive(Debug)]
+pub struct QueueHandle(Queue);
 
 /// `coua_slice`.
 #[repr(C)]
@@ -70,8 +80,61 @@ impl Value {
 }
 
 /// A client on its way to C.
-pub(crate) fn into_handle(client: Client) -> *mut ClientHandle {
-    Box::into_raw(Box::new(ClientHandle(client)))
+pub(crate) fn into_handle(client: Client, observed: Option<Observed>) -> *mut ClientHandle {
+    Box::into_raw(Box::new(ClientHandle { client, observed }))
+}
+
+/// A queue on its way to C.
+pub(crate) fn into_queue(
+    settings: Settings,
+    observed: Option<Observed>,
+) -> Result<*mut QueueHandle, Failure> {
+    let queue = Queue::open(settings, observed)?;
+    Ok(Box::into_raw(Box::new(QueueHandle(queue))))
+}
+
+/// # Safety
+/// The pointer is null, or one of [`into_queue`]'s that nobody uses any more.
+pub(crate) unsafe fn drop_queue(queue: *mut QueueHandle) {
+    if !queue.is_null() {
+        // SAFETY: as the caller promises.
+        drop(unsafe { Box::from_raw(queue) });
+    }
+}
+
+/// # Safety
+/// The pointer is null, or one of [`into_queue`]'s that stays so for the call.
+pub(crate) unsafe fn queue<'q>(queue: *const QueueHandle) -> Result<&'q Queue, Failure> {
+    // SAFETY: as the caller promises.
+    let handle = unsafe { queue.as_ref() };
+    let handle = handle.ok_or_else(|| Failure::invalid("the queue is NULL"))?;
+    Ok(&handle.0)
+}
+
+/// Lends values in a row, until [`take_many`].
+pub(crate) fn lend_many(values: Vec<Value>) -> (*mut Value, usize) {
+    let values = values.into_boxed_slice();
+    let count = values.len();
+    match count {
+        0 => (ptr::null_mut(), 0),
+        _ => (Box::into_raw(values).cast(), count),
+    }
+}
+
+/// Takes them back, and leaves none there.
+///
+/// # Safety
+/// They are those of [`lend_many`], or null.
+pub(crate) unsafe fn take_many(values: &mut *mut Value, count: &mut usize) {
+    let values = std::mem::replace(values, ptr::null_mut());
+    let count = std::mem::replace(count, 0);
+    if values.is_null() {
+        return;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { give_back(values, count) };
+    // SAFETY: `lend_many` made it of so many, and it is taken out here once.
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(values, count)) });
 }
 
 /// # Safety
@@ -79,7 +142,10 @@ pub(crate) fn into_handle(client: Client) -> *mut ClientHandle {
 pub(crate) unsafe fn drop_handle(client: *mut ClientHandle) {
     if !client.is_null() {
         // SAFETY: as the caller promises.
-        drop(unsafe { Box::from_raw(client) });
+        let handle = unsafe { Box::from_raw(client) };
+        if let Some(observed) = &handle.observed {
+            observed.end();
+        }
     }
 }
 
@@ -89,7 +155,7 @@ pub(crate) unsafe fn client<'c>(client: *const ClientHandle) -> Result<&'c Clien
     // SAFETY: as the caller promises.
     let handle = unsafe { client.as_ref() };
     let handle = handle.ok_or_else(|| Failure::invalid("the client is NULL"))?;
-    Ok(&handle.0)
+    Ok(&handle.client)
 }
 
 /// # Safety

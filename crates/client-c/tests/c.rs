@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::certificates::certificate;
 use support::fake::{Act, Fake};
 use support::{Over, Program, Server};
 
@@ -80,7 +81,7 @@ fn an_unknown_outcome_in_c() {
         _ => Act::Send,
     });
     let address = server.address.to_string();
-    let printed = run(Command::new(&program).args([&address, "mute"]));
+    let printed = run(Command::new(&program).args([&address, "mute", "operation_timeout_ms=300"]));
     assert_eq!(printed, "all well\n");
 }
 
@@ -123,13 +124,99 @@ fn a_login_in_c() {
     }
 }
 
+/// Every operation over TLS, and what is said where a certificate is missing or is nobody's.
+#[test]
+fn encrypted_in_c() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("tests/programs/operations.c", folder.path());
+    let ask = |words: [&str; 3]| run(Command::new(&program).args(words));
+    // A folder with a blank in its name, which options escape.
+    let blank = folder.path().join("a blank");
+    fs::create_dir(&blank).expect("a folder");
+    let (strange, strange_key) = certificate(&blank);
+    let escaped = |path: &str| path.replace('%', "%25").replace(' ', "%20");
+    for kind in BOTH {
+        let own = tempfile::tempdir().expect("a folder");
+        let (certificate, key) = certificate(own.path());
+        let options = format!("ssl_chain_cert={certificate},ssl_key={key}");
+        let server = Server::start_with(kind, Over::Tcp, &["-Z", "-o", &options]);
+        // A busy machine takes long for a handshake.
+        let patient = "connect_timeout_ms=60000 operation_timeout_ms=60000";
+        let trusting = format!("{patient} tls_ca_file={certificate}");
+        assert_eq!(ask([&server.address, "all", &trusting]), "all well\n");
+        let other = format!("tls_ca_file={}", escaped(&strange));
+        assert_eq!(ask([&server.address, "untrusted", &other]), "all well\n");
+        let named = format!("{trusting} tls_server_name=other.example");
+        assert_eq!(ask([&server.address, "untrusted", &named]), "all well\n");
+        // Certificates of both sides.
+        let wants = format!("{options},ssl_ca_cert={certificate},ssl_verify_mode=2");
+        let server = Server::start_with(kind, Over::Tcp, &["-Z", "-o", &wants]);
+        let shown = format!("{trusting} tls_cert_file={certificate} tls_key_file={key}");
+        assert_eq!(ask([&server.address, "all", &shown]), "all well\n");
+        assert_eq!(ask([&server.address, "unknown", &trusting]), "all well\n");
+    }
+    let unfit = format!(
+        "tls_ca_file={0} tls_cert_file={0} tls_key_file={1}",
+        escaped(&strange),
+        folder.path().join("none").display()
+    );
+    let said = ask(["127.0.0.1:1", "refused", &unfit]);
+    assert!(said.contains("none` cannot be read"), "{said}");
+    drop(strange_key);
+}
+
+/// Operations that nobody waits for, submitted by many threads and collected by one.
+#[test]
+fn a_queue_in_c() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("tests/programs/queue.c", folder.path());
+    for kind in BOTH {
+        let server = Server::start(kind, Over::Tcp);
+        let printed = run(Command::new(&program).args([&server.address, "all"]));
+        assert_eq!(printed, "all well\n");
+    }
+    // Nobody answers: all is given up at the end, and nothing leaks.
+    let mute = Fake::start(|_: usize, _: usize, _: &[u8]| Act::Hang);
+    let address = mute.address.to_string();
+    let printed = run(Command::new(&program).args([&address, "mute"]));
+    assert_eq!(printed, "all well\n");
+}
+
+#[test]
+fn servers_that_are_found_in_c() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("tests/programs/operations.c", folder.path());
+    let ask = |words: [&str; 3]| run(Command::new(&program).args(words));
+    let list = folder.path().join("list");
+    fs::write(&list, "1\n127.0.0.1||1\n").expect("it is written");
+    let option = format!("cluster_config={}", list.display());
+    let server = Server::start_with(Program::Coua, Over::Tcp, &["-o", &option]);
+    let options = "discovery=cluster discovery_interval_ms=100";
+    assert_eq!(ask([&server.address, "1", options]), "all well\n");
+    fs::write(&list, "2\n127.0.0.1||1\n127.0.0.1||2\n").expect("it is written");
+    support::poll("the new list", || {
+        let words = [&server.address, "2", options];
+        let output = Command::new(&program)
+            .args(words)
+            .output()
+            .expect("it runs");
+        output.status.success().then_some(())
+    });
+    let said = ask(["127.0.0.1:1", "refused", options]);
+    assert!(said.contains("not sent: cannot connect"), "{said}");
+    let server = Server::start(Program::Memcached, Over::Tcp);
+    let said = ask([&server.address, "refused", options]);
+    assert!(said.contains("it has no list of servers"), "{said}");
+    assert_eq!(ask([&server.address, "1", "discovery=names"]), "all well\n");
+}
+
 /// The header declares what the library has, no more and no less, with the same numbers.
 #[test]
 fn the_header_is_the_librarys() {
     let header = fs::read_to_string(here().join("include/couaclient.h")).expect("the header");
     let mut declared: Vec<&str> = header
         .lines()
-        .filter(|line| line.contains('(') && !line.starts_with([' ', '/', '#']))
+        .filter(|line| line.contains('(') && !line.starts_with([' ', '/', '#', 't']))
         .filter_map(|line| line.split_once('(')?.0.split([' ', '*']).next_back())
         .collect();
     declared.sort_unstable();
@@ -173,10 +260,24 @@ fn the_header_is_the_librarys() {
         ("CAUSE_BUSY", cause::BUSY.into()),
         ("CAUSE_EJECTED", cause::EJECTED.into()),
         ("CAUSE_TURNED_AWAY", cause::TURNED_AWAY.into()),
+        ("CAUSE_TLS", cause::TLS.into()),
     ];
     for (name, number) in own {
         assert_eq!(constants.get(name), Some(&number), "{name}");
     }
+    let events = [
+        ("EVENT_CONNECTED", couaclient::event::CONNECTED),
+        ("EVENT_LOST", couaclient::event::LOST),
+        ("EVENT_EJECTED", couaclient::event::EJECTED),
+        ("EVENT_RETURNED", couaclient::event::RETURNED),
+    ];
+    for (name, number) in events {
+        assert_eq!(constants.get(name), Some(&i64::from(number)), "{name}");
+    }
+    let operations = 8;
     let modes = ["SET", "ADD", "REPLACE", "APPEND", "PREPEND", "CAS"];
-    assert_eq!(constants.len(), own.len() + modes.len());
+    assert_eq!(
+        constants.len(),
+        own.len() + events.len() + operations + modes.len()
+    );
 }

@@ -3,7 +3,10 @@
 mod client;
 mod connection;
 mod fetch;
+mod follow;
 mod pool;
+#[cfg(feature = "rdma")]
+pub(crate) mod rdma;
 mod run;
 mod servers;
 pub(crate) mod transport;

@@ -6,6 +6,7 @@ use crate::address::Address;
 use crate::error::Error;
 use crate::health::Ejection;
 use crate::login::Login;
+use crate::observer::{Event, Observer};
 use crate::route::{Distribution, Place};
 use crate::wire::Limits;
 
@@ -36,6 +37,7 @@ pub struct Config {
     pub(crate) ejection_wait_max: Duration,
     pub(crate) limits: Limits,
     pub(crate) login: Option<Login>,
+    pub(crate) observer: Observer,
 }
 
 /// What happens to keys whose server is ejected.
@@ -85,6 +87,7 @@ impl Config {
             ejection_wait_max: Duration::from_secs(30),
             limits: Limits::default(),
             login: None,
+            observer: Observer::default(),
         })
     }
 
@@ -181,12 +184,41 @@ impl Config {
         self
     }
 
+    /// Has `observe` called with the address of a server and what has become of it. It is called in the middle of
+    /// operations, by many threads at once: it should be quick, and must not use the client. One that was set before
+    /// is replaced.
+    ///
+    /// ```
+    /// use coua_client::{Config, Event};
+    ///
+    /// let config = Config::new("10.0.0.1:11211")?.observer(|server, event| match event {
+    ///     Event::Ejected => eprintln!("{server} does not answer"),
+    ///     Event::Returned => eprintln!("{server} answers again"),
+    ///     _ => {}
+    /// });
+    /// # Ok::<(), coua_client::Error>(())
+    /// ```
+    #[must_use]
+    pub fn observer(mut self, observe: impl Fn(&str, &Event) + Send + Sync + 'static) -> Config {
+        self.observer = Observer::new(observe);
+        self
+    }
+
     /// How long opening a connection may take in all. Servers let those wait who fail to log in.
     pub(crate) fn opening_limit(&self) -> Duration {
         match self.login {
             Some(_) => self.connect_timeout + self.operation_timeout,
             None => self.connect_timeout,
         }
+    }
+
+    /// Servers in a list.
+    pub(crate) fn names(servers: &[(Address, u32)]) -> String {
+        let names: Vec<String> = servers
+            .iter()
+            .map(|(server, _)| server.to_string())
+            .collect();
+        names.join(",")
     }
 
     pub(crate) fn places(&self) -> Vec<Place> {

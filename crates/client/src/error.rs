@@ -59,6 +59,14 @@ pub enum Error {
         /// Its words.
         refusal: Refusal,
     },
+    /// Which servers there are could not be found out ([`crate::Discovery`]).
+    #[error("{server}: {reason}")]
+    Discovery {
+        /// Who was asked.
+        server: Arc<str>,
+        /// What went wrong.
+        reason: String,
+    },
     /// The address of a server cannot be read.
     #[error("`{0}` is not an address: HOST, HOST:PORT, [IPV6]:PORT or unix:/PATH is expected")]
     Address(String),
@@ -129,6 +137,9 @@ pub enum Cause {
     /// The server failed lately and is left alone for a while.
     #[error("the server failed lately and is not asked again yet")]
     Ejected,
+    /// Encryption failed: a certificate that nobody vouches for, for one.
+    #[error("TLS: {0}")]
+    Tls(Arc<str>),
     /// The server answered an opening connection with this.
     #[error("the server turned the connection away: {0}")]
     TurnedAway(Refusal),
@@ -136,11 +147,22 @@ pub enum Cause {
 
 impl Cause {
     pub(crate) fn io(error: &io::Error) -> Cause {
-        Cause::Io(error.kind(), error.raw_os_error())
+        Cause::tls(error).unwrap_or(Cause::Io(error.kind(), error.raw_os_error()))
     }
 
     pub(crate) fn connect(error: &io::Error) -> Cause {
-        Cause::Connect(error.kind(), error.raw_os_error())
+        Cause::tls(error).unwrap_or(Cause::Connect(error.kind(), error.raw_os_error()))
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(error: &io::Error) -> Option<Cause> {
+        let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        Some(Cause::Tls(error.to_string().into()))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn tls(_error: &io::Error) -> Option<Cause> {
+        None
     }
 }
 

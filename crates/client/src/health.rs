@@ -68,34 +68,35 @@ impl Health {
         swap.is_ok().then_some(Admission::Trial)
     }
 
-    /// The server has answered.
-    pub(crate) fn answered(&self) {
+    /// The server has answered. True where that ends its ejection.
+    pub(crate) fn answered(&self) -> bool {
         // Nearly always there is nothing to store, and other threads read these lines.
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
-        if !self.is_live() {
-            self.ejections.store(0, Ordering::Relaxed);
-            self.trial_at_ms.store(0, Ordering::Relaxed);
+        if self.is_live() {
+            return false;
         }
+        self.ejections.store(0, Ordering::Relaxed);
+        self.trial_at_ms.swap(0, Ordering::Relaxed) != 0
     }
 
     /// The server could not be reached, did not answer, or answered nonsense. `chance` is in `0.0..1.0`:
-    /// it spreads the trials of many clients.
+    /// it spreads the trials of many clients. True where that ejects the server.
     pub(crate) fn failed(
         &self,
         admission: Admission,
         now_ms: u64,
         chance: f64,
         ejection: &Ejection,
-    ) {
+    ) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         let is_due = match admission {
             Admission::Trial => true,
             Admission::Live => failures >= ejection.failures && self.is_live(),
         };
         if !is_due {
-            return;
+            return false;
         }
         let ejections = self.ejections.fetch_add(1, Ordering::Relaxed).min(31);
         let wait = ejection
@@ -104,7 +105,7 @@ impl Health {
             .min(ejection.wait_max)
             .mul_f64(0.75 + chance / 2.0);
         let trial_at = now_ms.saturating_add(milliseconds(wait)).max(1);
-        self.trial_at_ms.store(trial_at, Ordering::Relaxed);
+        self.trial_at_ms.swap(trial_at, Ordering::Relaxed) == 0
     }
 }
 

@@ -40,12 +40,15 @@ mod address;
 mod batch;
 mod blocking;
 mod config;
+mod discovery;
 mod error;
 mod expiry;
+mod fleet;
 mod handshake;
 mod health;
 mod key;
 mod login;
+mod observer;
 mod operations;
 mod outcome;
 mod route;
@@ -58,12 +61,16 @@ pub mod wire;
 
 pub use address::Address;
 pub use batch::{Batch, BatchTicket, Results};
+#[cfg(feature = "rdma")]
+pub use blocking::rdma::Rdma;
 pub use blocking::transport::{Connect, Sockets, Transport};
 pub use blocking::{Builder, Client};
 pub use config::{Config, DialectChoice, Failover};
+pub use discovery::Discovery;
 pub use error::{Cause, Error};
 pub use expiry::Expiry;
 pub use key::KeyError;
+pub use observer::Event;
 pub use outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
 pub use route::Distribution;
 #[cfg(feature = "tls")]

@@ -35,6 +35,14 @@ impl Selection {
         }
     }
 
+    /// The same for other servers. What is known of servers that stay has its time from here.
+    pub(crate) fn with(&self, config: &Config) -> Selection {
+        Selection {
+            started: self.started,
+            ..Selection::new(config)
+        }
+    }
+
     /// The server that is asked for a key now.
     pub(crate) fn admit<'h>(
         &self,
@@ -58,9 +66,9 @@ impl Selection {
         }
     }
 
-    /// Takes down that a server has failed.
-    pub(crate) fn failed(&self, health: &Health, admission: Admission) {
-        health.failed(admission, self.now_ms(), fastrand::f64(), &self.ejection);
+    /// Takes down that a server has failed. True where that ejects it.
+    pub(crate) fn failed(&self, health: &Health, admission: Admission) -> bool {
+        health.failed(admission, self.now_ms(), fastrand::f64(), &self.ejection)
     }
 
     fn now_ms(&self) -> u64 {

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -70,10 +71,12 @@ impl Tls {
         let own = self::certificates("the client's certificate", certificates)?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| TlsError::Pem("the client's key", error.to_string()))?;
-        let config = ClientConfig::builder_with_provider(provider())
+        let mut config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots(authorities)?)
             .with_client_auth_cert(own, key)?;
+        // memcached 1.6.45 refuses a session that is resumed, if it wants certificates, with an internal error.
+        config.resumption = Resumption::disabled();
         Ok(Tls::of(config))
     }
 

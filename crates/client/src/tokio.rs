@@ -20,6 +20,10 @@
 
 mod client;
 mod connection;
+mod follow;
+mod lease;
+mod line;
+mod servers;
 mod transport;
 
 pub use client::{Builder, Client};

@@ -1,8 +1,11 @@
-//! What an I/O costs of a processor, by each driver of files, interleaved: the whole process's time, the kernel's
-//! threads for it left out.
+//! What an I/O costs of a processor, by each driver, interleaved: the whole process's time, the kernel's threads for it
+//! left out. The own NVMe driver has a controller in this process, whose work is in its figure.
 //!
-//! `cargo run --release -p coua-flash --example io_cost -- FILE [READS] [ROUNDS]` makes a file of 64 MiB and reads 4 KiB
-//! of it at random places, 32 at a time. `FILE` may be a block device too, which is only read.
+//! `cargo run --release -p coua-flash --example io_cost -- FILE [READS] [ROUNDS] [DRIVER] [DEPTH]` makes a file of 64 MiB
+//! and reads 4 KiB of it at random places, 32 at a time. `FILE` may be a block device too, which is only read. With a
+//! `DRIVER` (`io_uring`, `threads`, `own`) it is alone: to count instructions, run it with two numbers of reads under
+//! `valgrind --tool=callgrind --toggle-collect='*fake*Fake*store*' --collect-atstart=yes`, which leaves the controller's
+//! work out, and divide the difference.
 #![allow(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::path::Path;
@@ -10,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use coua_flash::files::{FileDevice, Options, Way};
+use coua_flash::nvme::NvmeDevice;
 use coua_flash::{BlockDevice, Command, Completion, Pool, Queue, Region, Request, Transfer};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -28,52 +32,76 @@ fn main() {
             .map_or(default, |it| it.parse().expect("a number"))
     };
     let (reads, rounds) = (number(100_000), number(5));
+    let only = arguments.next();
+    let depth = arguments.next();
+    let depth = depth.map_or(DEPTH, |it| it.parse().expect("a number"));
     fill(Path::new(&path));
-    let ways = [("io_uring", Way::Best), ("threads", Way::Threads)];
-    let mut figures = vec![Vec::new(); ways.len()];
+    let drivers = [
+        ("io_uring", Driver::Files(Way::Best)),
+        ("threads", Driver::Files(Way::Threads)),
+        ("own", Driver::Own),
+    ];
+    let is_wanted = |name: &str| only.as_ref().is_none_or(|only| only == name);
+    let drivers: Vec<_> = drivers.iter().filter(|it| is_wanted(it.0)).collect();
+    let mut figures = vec![Vec::new(); drivers.len()];
     for _ in 0..rounds {
-        for ((_, way), figures) in ways.iter().zip(&mut figures) {
-            figures.push(round(Path::new(&path), *way, reads));
+        for ((_, driver), figures) in drivers.iter().zip(&mut figures) {
+            figures.push(round(Path::new(&path), *driver, reads, depth));
         }
     }
-    let mut medians = Vec::new();
-    for ((name, _), figures) in ways.iter().zip(&mut figures) {
+    let mut medians: Vec<u64> = Vec::new();
+    for ((name, _), figures) in drivers.iter().zip(&mut figures) {
         figures.sort_unstable();
         let median = figures[figures.len() / 2];
-        println!(
-            "{name}: {} ns of CPU and {} ns a read (median of {rounds})",
-            median.0, median.1
-        );
         medians.push(median.0);
+        println!(
+            "{name}: {} ns of CPU and {} ns a read (median of {rounds}), {:.2} of the first",
+            median.0,
+            median.1,
+            median.0 as f64 / medians[0] as f64
+        );
     }
-    println!(
-        "threads / io_uring: {:.2}",
-        medians[1] as f64 / medians[0] as f64
-    );
+}
+
+/// How a read is done.
+#[derive(Clone, Copy)]
+enum Driver {
+    Files(Way),
+    Own,
 }
 
 /// Writes a file once: what was never written is read without the device.
 fn fill(path: &Path) {
-    if !path.starts_with("/dev") {
+    if !path.starts_with("/dev") || path.starts_with("/dev/shm") {
         let bytes = vec![0x5a; usize::try_from(FILE_LEN).expect("a short file")];
         std::fs::write(path, bytes).expect("a file that can be written");
     }
 }
 
 /// Nanoseconds of the processor and of the clock, a read.
-fn round(path: &Path, way: Way, reads: u64) -> (u64, u64) {
-    let memory = Region::allocate(DEPTH * READ_LEN);
-    let is_block = path.starts_with("/dev");
-    let options = Options {
-        len: (!is_block).then_some(FILE_LEN),
-        way,
+fn round(path: &Path, driver: Driver, reads: u64, depth: usize) -> (u64, u64) {
+    let memory = Region::allocate(depth * READ_LEN);
+    let regions = [Arc::clone(memory.region())];
+    let device: Box<dyn BlockDevice> = match driver {
+        Driver::Own => {
+            let sectors = usize::try_from(FILE_LEN / 512).expect("a small disk");
+            let device = NvmeDevice::simulated(sectors, 512, None, &regions);
+            Box::new(device.expect("a device"))
+        }
+        Driver::Files(way) => {
+            let is_block = path.starts_with("/dev") && !path.starts_with("/dev/shm");
+            let options = Options {
+                len: (!is_block).then_some(FILE_LEN),
+                way,
+            };
+            Box::new(FileDevice::open(path, options, &regions).expect("a device"))
+        }
     };
-    let device = FileDevice::open(path, options, &[Arc::clone(memory.region())]).expect("a device");
     let mut buffers = Pool::carve(memory, READ_LEN);
-    let mut queue = device.queue(DEPTH).expect("a queue");
+    let mut queue = device.queue(depth).expect("a queue");
     let sectors = device.identity().sectors - 8;
     // Once, so that everything is there.
-    read(&mut *queue, &mut buffers, sectors, 1000);
+    read(&mut *queue, &mut buffers, sectors, 1000.min(reads));
     let begin = (cpu_ns(), Instant::now());
     read(&mut *queue, &mut buffers, sectors, reads);
     let wall_ns = u64::try_from(begin.1.elapsed().as_nanos()).unwrap_or(u64::MAX);

@@ -9,6 +9,12 @@
 //! - No two buffers overlap.
 //! - A region, and the ticket that a piece was lent with, live at least as long as each buffer made of them.
 //!
+//! # Memory that fails
+//! The machine may lose a page of a region while the process has it, or a device. A region that is
+//! [watched](Region::watched) has zeros there then, and its buffers say so ([`Buffer::is_lost_since`]). A device
+//! that had the page pinned goes on with the lost one, so drivers ask [`Buffer::has_replaced_pages`] before they name
+//! memory to a device as they did when it was mapped.
+//!
 //! # Not here
 //! What a queue does with the buffers that a device still has when the queue is dropped: see [`crate::Queue`].
 #![expect(unsafe_code, reason = "a buffer is a byte slice of lent memory")]
@@ -19,6 +25,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use coua_memory_errors::{LossMark, WatchedMemory, check};
+
 /// What memory of a region's own is aligned to: the page of every processor and device that matters here.
 const ALIGNMENT: usize = 4096;
 
@@ -26,6 +34,8 @@ const ALIGNMENT: usize = 4096;
 pub struct Region {
     base: NonNull<u8>,
     len: usize,
+    /// Where lost pages are replaced and known.
+    watched: Option<Arc<WatchedMemory>>,
     _keeper: Box<dyn Any + Send + Sync>,
 }
 
@@ -51,9 +61,31 @@ impl Region {
         let region = Region {
             base,
             len,
+            watched: None,
             _keeper: Box::new(Allocation { base, layout }),
         };
         // SAFETY: the memory is the region's own, and this is its only buffer.
+        unsafe { Arc::new(region).lend(0..len, Box::new(())) }
+    }
+
+    /// As [`Region::allocate`], for who minds that pages of it are lost: the process survives that.
+    ///
+    /// # Panics
+    /// Where `len` is 0. Ends the process where there is no memory, as every allocation does.
+    pub fn watched(len: usize) -> Buffer {
+        assert!(len > 0, "a buffer has bytes");
+        let Ok(memory) = WatchedMemory::map(len) else {
+            return Region::allocate(len);
+        };
+        let memory = Arc::new(memory);
+        let (base, len) = (memory.start(), memory.len());
+        let region = Region {
+            base,
+            len,
+            _keeper: Box::new(Arc::clone(&memory)),
+            watched: Some(memory),
+        };
+        // SAFETY: the memory is the region's own, zeroed, and this is its only buffer.
         unsafe { Arc::new(region).lend(0..len, Box::new(())) }
     }
 
@@ -66,8 +98,12 @@ impl Region {
         len: usize,
         keeper: Box<dyn Any + Send + Sync>,
     ) -> Arc<Region> {
-        let _keeper = keeper;
-        Arc::new(Region { base, len, _keeper })
+        Arc::new(Region {
+            base,
+            len,
+            watched: None,
+            _keeper: keeper,
+        })
     }
 
     /// A piece of it. `ticket` is dropped when the last part of the piece is.
@@ -99,13 +135,18 @@ impl Region {
         }
     }
 
+    /// What knows which of its pages were lost, where it is watched.
+    pub fn watch(&self) -> Option<&Arc<WatchedMemory>> {
+        self.watched.as_ref()
+    }
+
     /// Where it begins.
     pub fn address(&self) -> usize {
         self.base.as_ptr().addr()
     }
 
     /// Where it begins, for devices of tests.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulated"))]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -192,6 +233,34 @@ impl Buffer {
         Ok(())
     }
 
+    /// Now, for [`Buffer::is_lost_since`].
+    pub fn loss_mark(&self) -> LossMark {
+        let watched = self.lender.region.watched.as_ref();
+        watched.map_or(LossMark::BEGINNING, |memory| memory.mark())
+    }
+
+    /// Whether the machine has lost a part of it since then: zeros stand there, or did when they were read. To be asked
+    /// after the bytes were used.
+    #[inline]
+    pub fn is_lost_since(&self, mark: LossMark) -> bool {
+        let region = &self.lender.region;
+        let from = self.base.as_ptr().addr() - region.address();
+        let watched = region.watched.as_ref();
+        watched.is_some_and(|memory| memory.is_lost_since(from..from + self.len, mark))
+    }
+
+    /// Whether a device that had all of it pinned when it was mapped has another page now.
+    pub(crate) fn has_replaced_pages(&self) -> bool {
+        self.is_lost_since(LossMark::BEGINNING)
+    }
+
+    /// Has lost pages replaced that only a device or a system call has met. To be called when one of them failed.
+    pub(crate) fn look(&self) {
+        if self.lender.region.watched.is_some() {
+            let _ = check(self);
+        }
+    }
+
     /// The address of one of its bytes.
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.len, "inside of a buffer");
@@ -231,6 +300,7 @@ impl std::fmt::Debug for Buffer {
 pub struct Pool {
     free: Vec<Buffer>,
     buffer_len: usize,
+    left: usize,
 }
 
 impl Pool {
@@ -245,7 +315,11 @@ impl Pool {
             let rest = memory.split_off(buffer_len);
             free.push(std::mem::replace(&mut memory, rest));
         }
-        Pool { free, buffer_len }
+        Pool {
+            left: free.len(),
+            free,
+            buffer_len,
+        }
     }
 
     /// A buffer, where there is one.
@@ -260,6 +334,17 @@ impl Pool {
     pub fn give_back(&mut self, buffer: Buffer) {
         assert_eq!(buffer.len(), self.buffer_len, "a buffer of another pool");
         self.free.push(buffer);
+    }
+
+    /// Takes a buffer that is not to be used again.
+    pub fn set_aside(&mut self, buffer: Buffer) {
+        assert_eq!(buffer.len(), self.buffer_len, "a buffer of another pool");
+        self.left -= 1;
+    }
+
+    /// How many buffers there are, lent ones too.
+    pub fn left(&self) -> usize {
+        self.left
     }
 
     /// How many buffers wait.

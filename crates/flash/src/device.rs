@@ -50,6 +50,12 @@ pub trait Queue: Send {
     /// With the request, where there is no room or the device cannot carry it out.
     fn push(&mut self, request: Request) -> Result<(), Rejected>;
 
+    /// Whether it uses memory of which the machine has lost and replaced pages since it was mapped. If not, such
+    /// requests are refused: the device would go on with the lost ones.
+    fn follows_replaced_pages(&self) -> bool {
+        true
+    }
+
     /// Tells the device of everything that was pushed: one doorbell or system call. `now_ns` is monotonic.
     fn submit(&mut self, now_ns: u64);
 
@@ -217,6 +223,9 @@ pub enum Failure {
     /// The device or the kernel does not do this.
     #[error("the device refused the request")]
     Refused,
+    /// The machine has lost a part of the memory that was to be written.
+    #[error("memory was lost")]
+    MemoryLost,
 }
 
 impl Failure {

@@ -7,7 +7,7 @@ mod command;
 mod controller;
 mod device;
 mod dma;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulated"))]
 mod fake;
 mod hardware;
 mod identify;
@@ -24,5 +24,7 @@ mod tests;
 mod vfio;
 
 pub use device::NvmeDevice;
+#[cfg(any(test, feature = "simulated"))]
+pub use fake::Latency;
 pub use passthrough::PassthroughDevice;
 pub use shared::NvmeOptions;

@@ -76,14 +76,12 @@ pub(crate) fn probe<K: Kind>(
     } else {
         "io_uring"
     });
-    if setup.has_registered {
-        let ring = Ring::<K>::build(setup, 2)?;
-        if let Err(why) = Ring::<K>::register_memory(&ring, regions) {
-            setup.has_registered = false;
-            said.push_str(&format!("; memory not registered: {why}"));
-        }
+    let mut ring = Ring::open(setup, file, regions, 2)?;
+    if let Some(why) = ring.not_registered.take() {
+        setup.has_registered = false;
+        said.push_str(&format!("; memory not registered: {why}"));
     }
-    attempt(&mut Ring::open(setup, file, regions, 2)?)?;
+    attempt(&mut ring)?;
     Ok((setup, said))
 }
 
@@ -98,6 +96,8 @@ pub(crate) struct Ring<K: Kind> {
     pub(crate) to_submit: usize,
     /// Where registered pieces begin, and how long they are, by the kernel's number.
     registered: Vec<(usize, usize)>,
+    /// Why there are none of those, where there should be some: what a user may lock has a limit.
+    not_registered: Option<io::Error>,
     _regions: Vec<Arc<Region>>,
 }
 
@@ -115,7 +115,7 @@ impl<K: Kind> Ring<K> {
         builder.build(depth)
     }
 
-    /// A ring for `depth` requests to a file.
+    /// A ring for `depth` requests to a file. Memory that the kernel does not register is looked up for each request.
     pub(crate) fn open(
         setup: Setup,
         file: BorrowedFd<'_>,
@@ -127,9 +127,12 @@ impl<K: Kind> Ring<K> {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         ring.submitter().register_files(&[file.as_raw_fd()])?;
-        let mut registered = Vec::new();
+        let (mut registered, mut not_registered) = (Vec::new(), None);
         if setup.has_registered {
-            registered = Ring::<K>::register_memory(&ring, regions)?;
+            match Ring::<K>::register_memory(&ring, regions) {
+                Ok(pieces) => registered = pieces,
+                Err(why) => not_registered = Some(why),
+            }
         }
         let mut event = None;
         if !setup.is_polled {
@@ -145,6 +148,7 @@ impl<K: Kind> Ring<K> {
             is_armed: false,
             to_submit: 0,
             registered,
+            not_registered,
             _regions: regions.to_vec(),
         };
         // A worker that polls does not want to pay for signals.
@@ -176,8 +180,12 @@ impl<K: Kind> Ring<K> {
         Ok(pieces)
     }
 
-    /// The registered piece that a transfer lies in.
+    /// The registered piece that a transfer lies in; none where the kernel has to look for the memory anew, since
+    /// pages of it are no longer those that were registered.
     pub(crate) fn registered_piece(&self, buffer: &Buffer, len: usize) -> Option<u16> {
+        if buffer.has_replaced_pages() {
+            return None;
+        }
         let from = buffer.base().as_ptr().addr();
         let holds = |&(base, piece_len): &(usize, usize)| {
             from.checked_sub(base)
@@ -292,8 +300,10 @@ impl<K: Kind> Drop for Ring<K> {
             std::mem::forget(std::mem::take(&mut self._regions));
             return;
         }
-        // The kernel lets go of a ring after a while, of what is registered at once: the file can be opened again.
+        // The kernel lets go of a ring after a while, of what is registered at once: the file can be opened again, and
+        // the memory does not count twice against what a user may lock.
         let _ = self.ring.submitter().unregister_files();
+        let _ = self.ring.submitter().unregister_buffers();
         // SAFETY: it is not used after this.
         unsafe { ManuallyDrop::drop(&mut self.ring) };
     }

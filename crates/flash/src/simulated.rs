@@ -40,6 +40,8 @@ pub struct Settings {
     pub cache_sectors: usize,
     /// How long requests take.
     pub timing: Timing,
+    /// Whether it refuses memory of which pages were replaced, as a device does that has it pinned for good.
+    pub pins_memory: bool,
     /// What goes wrong by chance.
     pub faults: Faults,
 }
@@ -53,6 +55,7 @@ impl Default for Settings {
             transfer_len_max: 128 << 10,
             cache_sectors: 4096,
             timing: Timing::default(),
+            pins_memory: false,
             faults: Faults::default(),
         }
     }
@@ -268,6 +271,17 @@ struct SimulatedQueue {
     in_flight: usize,
 }
 
+impl SimulatedQueue {
+    /// Whether the device has other pages of a request's memory than the process.
+    fn has_lost(&self, request: &Request) -> bool {
+        let buffer = match &request.command {
+            Command::Read(transfer) | Command::Write(transfer) => &transfer.buffer,
+            Command::Flush | Command::Discard { .. } => return false,
+        };
+        buffer.has_replaced_pages() && !self.follows_replaced_pages()
+    }
+}
+
 impl Queue for SimulatedQueue {
     fn room(&self) -> usize {
         self.depth - self.in_flight
@@ -282,7 +296,7 @@ impl Queue for SimulatedQueue {
             Rejection::Full
         } else if lock(&self.state).is_dead(self.power_cycle) {
             Rejection::Removed
-        } else if !self.identity.allows(&request.command) {
+        } else if !self.identity.allows(&request.command) || self.has_lost(&request) {
             Rejection::Refused
         } else {
             self.in_flight += 1;
@@ -290,6 +304,10 @@ impl Queue for SimulatedQueue {
             return Ok(());
         };
         Err(Rejected { request, why })
+    }
+
+    fn follows_replaced_pages(&self) -> bool {
+        !lock(&self.state).settings.pins_memory
     }
 
     fn submit(&mut self, now_ns: u64) {
@@ -420,6 +438,13 @@ impl State {
                 } else {
                     transfer.sector
                 };
+                if self.settings.pins_memory {
+                    // It would write to the lost page.
+                    transfer.buffer.look();
+                    if transfer.buffer.has_replaced_pages() {
+                        return Ok(());
+                    }
+                }
                 let into = &mut transfer.buffer[..transfer.len];
                 self.medium.read(sector, into).ok_or(Failure::Media)
             }

@@ -76,7 +76,8 @@
 //!   handler repair what a call has met; then it can be made again.
 //! - Memory that was pinned: buffers registered with io_uring, the memory of an AF_XDP socket, of
 //!   DPDK or RDMA. The process has a fresh page, and the device goes on reading and writing the old
-//!   one, whatever it holds, until the memory is registered with it anew.
+//!   one, whatever it holds, until the memory is registered with it anew. [`WatchedMemory`] knows
+//!   for ever which of its pages that is.
 //! - A fault of the handler's own stack, or within the handler.
 //!
 //! # Invariants
@@ -119,6 +120,10 @@ mod keeper;
 mod limit;
 #[cfg(not(loom))]
 mod lock;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(loom)]
+mod memory_loom;
 #[cfg(all(not(loom), feature = "poison"))]
 pub mod poison;
 #[cfg(not(loom))]
@@ -139,9 +144,13 @@ pub use {
     install::{install, install_thread},
     keeper::{FreshPage, Keeper, PAGE_BYTES, Remedy},
     limit::Limit,
+    memory::{LossMark, WatchedMemory},
     registration::{Registration, register, register_kept},
     state::{Backing, EVENTS_MAX, Lost, REGIONS_MAX, RegisterError, Severity, Taken},
 };
+
+#[cfg(loom)]
+pub use memory_loom::{LossMark, WatchedMemory, check};
 
 /// What the handler and the functions that feed it share: a handler has no other place to look.
 #[cfg(not(loom))]

@@ -105,6 +105,21 @@ pub unsafe fn by_madvise(page: NonNull<u8>, page_size: usize) -> io::Result<()> 
     }
 }
 
+/// Poisons a page that nobody watches by `UFFDIO_POISON`: who touches it ends the process.
+///
+/// # Errors
+/// As of [`by_userfaultfd`]; `InvalidInput` for what is watched, or no address.
+pub fn unwatched(address: usize) -> io::Result<()> {
+    let start = address / crate::PAGE_BYTES * crate::PAGE_BYTES;
+    let page = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(start));
+    let is_watched = crate::STATE.lock().find(start).is_some();
+    let page = page
+        .filter(|_| !is_watched)
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: whoever looks at the page again ends the process before it sees anything.
+    unsafe { by_userfaultfd(page, crate::PAGE_BYTES) }
+}
+
 /// Sends the calling thread the signal that the kernel sends for an untouched error. Nothing is
 /// poisoned.
 ///

@@ -497,8 +497,12 @@ pub enum AdminCommand {
     Extstore,
     /// `refresh_certs`
     RefreshCerts,
+    /// `config`, which AWS's memcached has
+    Config,
     /// `poison`, for tests only: not memcached's.
     Poison,
     /// `watch`; it knows no `noreply`.
     Watch,
+    /// `rdma`: not memcached's.
+    Rdma,
 }

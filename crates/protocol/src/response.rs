@@ -54,7 +54,7 @@ pub enum Part {
         /// The line without its end.
         line: Span,
     },
-    /// A hit of `get` or `gets`; its value follows.
+    /// A hit of `get`, `gets` or `config get`; its value follows.
     Value {
         /// The key.
         key: Span,
@@ -186,6 +186,11 @@ impl Responses {
                 Some((value_len, part)) => (value_len, true, part),
                 None => return ResponseStep::Bad,
             }
+        } else if text.starts_with(b"CONFIG ") {
+            match other_value_line(text, b"CONFIG ".len()) {
+                Some((value_len, part)) => (value_len, false, part),
+                None => return ResponseStep::Bad,
+            }
         } else {
             let answer = Answer::of(text);
             let line = Span::between(0, text.len());
@@ -255,7 +260,7 @@ impl Default for Responses {
 
 /// `VALUE <key> <flags> <length> [<cas>]`
 fn value_line(text: &[u8]) -> Option<(u32, Part)> {
-    plain_value_line(text).or_else(|| other_value_line(text))
+    plain_value_line(text).or_else(|| other_value_line(text, b"VALUE ".len()))
 }
 
 /// The line as servers write it: single spaces, no CAS.
@@ -293,7 +298,8 @@ fn leading_number(text: &[u8]) -> Option<(u32, &[u8])> {
     (!text.is_empty()).then_some((number, &[]))
 }
 
-fn other_value_line(text: &[u8]) -> Option<(u32, Part)> {
+/// The line with its first word and the blank behind it in front of `start`.
+fn other_value_line(text: &[u8], start: usize) -> Option<(u32, Part)> {
     let mut words = Tokens::new(text).skip(1);
     let key = words.next()?;
     let client_flags = word_u32(words.next()?)?;
@@ -302,7 +308,6 @@ fn other_value_line(text: &[u8]) -> Option<(u32, Part)> {
         Some(cas) => Some(word_u64(cas)?),
         None => None,
     };
-    let start = b"VALUE ".len();
     let part = Part::Value {
         // The key must follow directly after one space; the check is below.
         key: Span::between(start, start + key.len()),

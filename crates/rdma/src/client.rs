@@ -16,7 +16,6 @@
 //! - The memory of a request that was given up is not used again before its reply has come, or the connection has
 //!   ended.
 
-mod areas;
 mod receiving;
 mod sending;
 mod slot;
@@ -27,7 +26,7 @@ use crate::wire::{
     self, GENERATIONS, GRANT_LEN, GRANTS_MAX, Immediate, REPLY_PARTS_MAX, SLOTS_MAX,
 };
 
-use areas::Areas;
+use crate::areas::Areas;
 use sending::TOKEN_WRITE;
 use slot::{Slot, State};
 
@@ -192,6 +191,11 @@ impl Client {
             writes_promised: 0,
             is_closed: false,
         }
+    }
+
+    /// What the server has told.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Says what was measured since.

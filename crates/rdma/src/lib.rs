@@ -22,14 +22,20 @@
 //! two sides of the protocol; they wait for nothing and know neither threads nor sockets.
 //!
 //! # Not here
-//! Which memory is registered, how connections come about, what a request does: the server's business.
+//! Which memory is registered, how a client proves who it is, what a request does: the server's business.
 
+mod areas;
 mod client;
 mod fabric;
+#[cfg(feature = "libfabric")]
+pub mod libfabric;
 mod limits;
+
 mod server;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
+mod staging;
+mod upgrade;
 mod wire;
 
 pub use client::{
@@ -42,4 +48,6 @@ pub use server::{
     ConnectionCounts, Full, Misbehaviour, RemoteMemory, RequestId, Server, ServerCounts,
     ServerEvent,
 };
+pub use staging::{Staged, Staging};
+pub use upgrade::{GREETING_LEN, Greeting, Offer, REQUEST, TOKEN_LEN};
 pub use wire::{BadFrame, Frame, Immediate, RequestHeader, decode};

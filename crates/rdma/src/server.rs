@@ -209,6 +209,12 @@ impl<K> Server<K> {
         self.requests.len() - self.free_requests.len()
     }
 
+    /// Whether requests of a connection are not answered yet, or their replies are under way.
+    pub fn is_busy(&self, peer: PeerId) -> bool {
+        self.connection(peer)
+            .is_some_and(|connection| !connection.requests.is_empty())
+    }
+
     /// Whether there is room for another connection.
     pub fn has_room(&self) -> bool {
         self.free_credits >= self.limits.credits

@@ -14,12 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use coua_protocol::datagram::{FRAME_LEN, Frame, parts};
 use coua_transport::Sender;
 
-/// Bytes of a reply at most. A longer one is not sent.
-pub const REPLY_LEN_MAX: usize = 2 << 20;
-
-/// Bytes of all replies that one worker gathers at a time, outside of `-m`. What does not fit is not
-/// sent.
-pub const REPLIES_LEN_MAX: usize = 8 << 20;
+use crate::message::Gathered;
 
 /// What an address is sent for what comes from it, in any case.
 const FACTOR: u64 = 4;
@@ -39,8 +34,8 @@ pub struct Datagram {
     part_len: usize,
     from: Sender,
     frame: Frame,
-    reply: Vec<u8>,
-    is_too_long: bool,
+    /// What is to be sent back.
+    pub gathered: Gathered,
 }
 
 impl Datagram {
@@ -52,8 +47,7 @@ impl Datagram {
             from: SocketAddr::from(([0, 0, 0, 0], 0)).into(),
             frame: Frame { request_id: 0 },
             // Few replies take more than one datagram.
-            reply: Vec::with_capacity(part_len),
-            is_too_long: false,
+            gathered: Gathered::with_room(part_len),
         }
     }
 
@@ -68,29 +62,13 @@ impl Datagram {
         }
         self.from = from;
         self.frame = frame;
-        self.is_too_long = false;
+        self.gathered.begin();
         Some(bytes.len() - request.len())
-    }
-
-    /// Keeps a part of the reply, and takes its length from `room`, the bytes that all replies of the
-    /// worker may still take. False where it has become too long; what there was is given up then.
-    pub fn gather<'p>(&mut self, pieces: impl Iterator<Item = &'p [u8]>, room: &mut usize) -> bool {
-        for piece in pieces {
-            let len = self.reply.len() + piece.len();
-            if self.is_too_long || len > REPLY_LEN_MAX || piece.len() > *room {
-                self.clear(room);
-                self.is_too_long = true;
-                return false;
-            }
-            *room -= piece.len();
-            self.reply.extend_from_slice(piece);
-        }
-        true
     }
 
     /// The reply as far as it has been gathered.
     pub fn reply(&self) -> &[u8] {
-        &self.reply
+        self.gathered.bytes()
     }
 
     /// Where the reply goes.
@@ -121,13 +99,6 @@ impl Datagram {
     /// The datagrams of a reply: frame and part of each.
     pub fn parts<'r>(&self, reply: &'r [u8]) -> impl Iterator<Item = ([u8; FRAME_LEN], &'r [u8])> {
         self.frame.parts(reply, self.part_len)
-    }
-
-    /// Makes room for the next datagram, and gives back what its reply took of the worker's `room`.
-    pub fn clear(&mut self, room: &mut usize) {
-        *room += self.reply.len();
-        self.reply.clear();
-        self.reply.shrink_to(64 << 10);
     }
 }
 
@@ -207,6 +178,7 @@ mod tests {
     use coua_protocol::datagram::PART_LEN;
 
     use super::*;
+    use crate::message::{REPLIES_LEN_MAX, REPLY_LEN_MAX};
 
     const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 40_000);
 
@@ -233,7 +205,11 @@ mod tests {
         let reply = [b'r'; 3000];
         let all = REPLIES_LEN_MAX;
         let mut room = all;
-        assert!(datagram.gather([&reply[..100], &reply[100..]].into_iter(), &mut room));
+        assert!(
+            datagram
+                .gathered
+                .gather([&reply[..100], &reply[100..]].into_iter(), &mut room)
+        );
         assert_eq!(room, all - 3000);
         assert_eq!(datagram.reply(), &reply[..]);
         assert_eq!(
@@ -254,10 +230,18 @@ mod tests {
         );
         datagram.part_len = 999;
         assert_eq!(datagram.parts(&reply).count(), 4);
-        datagram.clear(&mut room);
+        datagram.gathered.clear(&mut room);
         assert_eq!((datagram.reply().len(), room), (0, all));
-        assert!(!datagram.gather(std::iter::repeat_n(&reply[..], 1000), &mut room));
-        assert!(!datagram.gather([&b"more"[..]].into_iter(), &mut room));
+        assert!(
+            !datagram
+                .gathered
+                .gather(std::iter::repeat_n(&reply[..], 1000), &mut room)
+        );
+        assert!(
+            !datagram
+                .gathered
+                .gather([&b"more"[..]].into_iter(), &mut room)
+        );
         assert_eq!((datagram.reply().len(), room), (0, all));
     }
 
@@ -269,12 +253,14 @@ mod tests {
         let fit = datagrams
             .iter_mut()
             .filter_map(|datagram| {
-                let fits = datagram.gather(std::iter::once(&reply[..]), &mut room);
+                let fits = datagram
+                    .gathered
+                    .gather(std::iter::once(&reply[..]), &mut room);
                 fits.then_some(())
             })
             .count();
         assert_eq!(fit, REPLIES_LEN_MAX / REPLY_LEN_MAX);
-        datagrams[0].clear(&mut room);
+        datagrams[0].gathered.clear(&mut room);
         assert_eq!(room, REPLY_LEN_MAX);
     }
 

@@ -37,6 +37,7 @@ enum Position {
     Connections { worker: usize, slot: usize },
     Prefixes { after: Option<Box<[u8]>> },
     Items(Listing),
+    Segments { next: u32 },
     Watch(Watch),
     End,
 }
@@ -50,6 +51,11 @@ impl Dump {
     /// `stats detail dump`.
     pub fn prefixes() -> Dump {
         Dump::of(Position::Prefixes { after: None }, b"")
+    }
+
+    /// `stats extstore`.
+    pub fn segments() -> Dump {
+        Dump::of(Position::Segments { next: 0 }, b"")
     }
 
     /// `lru_crawler metadump`.
@@ -132,6 +138,7 @@ impl Dump {
             Position::Prefixes { after } => {
                 self.position = prefix(&shared.prefixes, after.as_deref(), text);
             }
+            Position::Segments { next } => self.position = segments(shared, next, text),
             Position::Items(mut listing) => {
                 end = listing.end();
                 parts = LISTING_PARTS;
@@ -209,6 +216,36 @@ fn connection(
     Position::Connections {
         worker,
         slot: at + 1,
+    }
+}
+
+/// Segments of flash in a part of a list.
+const SEGMENTS_AT_ONCE: u32 = 16;
+
+/// memcached's pages are segments here, all of one bucket. What is alive in each is not counted, so `bytes` is what can be
+/// read of it: all or nothing.
+fn segments(shared: &Shared, next: u32, text: &mut Vec<u8>) -> Position {
+    let Some(volume) = shared.flash_volume() else {
+        return Position::End;
+    };
+    let end = volume.segments().min(next + SEGMENTS_AT_ONCE);
+    for segment in next..end {
+        let sequence = volume.sequence_of(segment);
+        let len = if sequence == 0 {
+            0
+        } else {
+            volume.segment_len()
+        };
+        // Writing to memory does not fail.
+        let _ = write!(
+            text,
+            "STAT {segment}:version {sequence}\r\nSTAT {segment}:bytes {len}\r\nSTAT {segment}:bucket 0\r\n\
+             STAT {segment}:free_bucket 0\r\n",
+        );
+    }
+    match end < volume.segments() {
+        true => Position::Segments { next: end },
+        false => Position::End,
     }
 }
 

@@ -9,6 +9,7 @@ mod binary;
 mod classic;
 mod complaints;
 mod flash;
+mod large;
 pub mod login;
 mod meta;
 mod permit;
@@ -20,8 +21,8 @@ mod watched;
 use coua_protocol::expiry::Exptime;
 use coua_protocol::reply::{BinaryAnswer, Line};
 use coua_protocol::{
-    BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreMode,
-    StoreReply, base64, expiry,
+    AdminCommand, BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status,
+    StoreMode, StoreReply, base64, expiry,
 };
 use coua_store::{Ahead, Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
 
@@ -33,6 +34,7 @@ use crate::counters::Counters;
 use crate::fetches::Fetches;
 use crate::outcome::Outcome;
 use crate::output::{Flushed, Output};
+use crate::rdma::WorkerRdma;
 use crate::session::{Session, SessionId, StreamingSet};
 use crate::shared::Shared;
 use crate::watch::LogStreams;
@@ -55,6 +57,8 @@ pub struct Answers<'w> {
     pub output: &'w mut Output,
     /// Memory for replies that the socket does not take.
     pub pool: &'w mut Pool,
+    /// The worker's RDMA.
+    pub rdma: Option<&'w mut WorkerRdma>,
     /// The worker's counters.
     pub counters: &'w Counters,
     /// What all workers share.
@@ -248,6 +252,15 @@ impl Executor<'_, '_> {
             }
             Op::Stats { args } => self.answers.stats(request, *args, &self.burst),
             Op::Shutdown { mode, noreply } => self.answers.shutdown(request, *mode, *noreply),
+            // Where there is no list of servers, there is no such command.
+            Op::Admin {
+                command: AdminCommand::Config,
+                noreply,
+                ..
+            } if self.answers.shared.settings.cluster.is_none() => {
+                let (error, noreply) = (ErrorLine::Unknown, *noreply);
+                self.execute_op(request, &Op::Error { error, noreply })
+            }
             Op::Admin {
                 command,
                 args,

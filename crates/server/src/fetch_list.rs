@@ -1,10 +1,26 @@
 //! What a session knows of its reads of flash; [`crate::fetches`] has them.
 
+use coua_store::{FlashPieces, Recall};
+
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// A value on flash in pieces that a session's next request is about.
+pub enum LargeValue {
+    /// It is being sent: its length has been promised.
+    Sending {
+        /// The pieces.
+        pieces: FlashPieces,
+        /// The next to be sent.
+        next: usize,
+        /// What follows the last.
+        tail: &'static [u8],
+    },
+    /// It is brought back to memory.
+    Recalling(Recall),
+}
+
 /// A session's reads.
-#[derive(Debug)]
 pub struct FetchList {
     /// The first place, or [`NONE`].
     pub(crate) first: u32,
@@ -14,6 +30,8 @@ pub struct FetchList {
     pub(crate) len: u8,
     /// How often in a row the session's next request has waited.
     pub waits: u8,
+    /// What has been done of a value in pieces.
+    pub large: Option<Box<LargeValue>>,
 }
 
 impl Default for FetchList {
@@ -23,6 +41,7 @@ impl Default for FetchList {
             under_way: 0,
             len: 0,
             waits: 0,
+            large: None,
         }
     }
 }
@@ -31,7 +50,13 @@ impl FetchList {
     /// Whether there is nothing to be released.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.first == NONE
+        self.first == NONE && self.large.is_none()
+    }
+
+    /// Whether a value in pieces is being sent.
+    #[inline]
+    pub fn is_sending(&self) -> bool {
+        matches!(self.large.as_deref(), Some(LargeValue::Sending { .. }))
     }
 
     /// Whether reads are under way.

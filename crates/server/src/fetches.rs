@@ -54,6 +54,16 @@ pub enum Found {
     Ended(u32),
 }
 
+impl Fetch {
+    /// Whether the machine has lost the memory of what it has brought: then it is as if nobody had asked.
+    fn is_lost(&self) -> bool {
+        match &self.state {
+            State::Ended(Ok(fetched)) | State::Used(Ok(fetched)) => fetched.is_lost(),
+            _ => false,
+        }
+    }
+}
+
 impl Fetches {
     /// A table for so many reads; none where there is no flash.
     pub fn new(most: usize) -> Fetches {
@@ -82,7 +92,7 @@ impl Fetches {
     pub fn find(&self, list: &FetchList, place: FlashPlace) -> Found {
         let mut at = list.first;
         while let Some(fetch) = self.places.get(at as usize) {
-            if fetch.of == Some(place) {
+            if fetch.of == Some(place) && !fetch.is_lost() {
                 return match fetch.state {
                     State::UnderWay => Found::UnderWay,
                     _ => Found::Ended(at),
@@ -159,6 +169,10 @@ impl Fetches {
         };
         fetch.state = State::Ended(read.result);
         session.fetches.under_way -= 1;
+        if session.is_blocked() {
+            // Its client may never read: what was read for it is read again when it does.
+            self.release(&mut session.fetches, false);
+        }
         (!session.fetches.is_waiting()).then_some(id)
     }
 
@@ -182,6 +196,19 @@ impl Fetches {
             at = next;
         }
         list.first = kept;
+    }
+
+    /// Lets go of all of a session's records but one.
+    pub fn release_but(&mut self, list: &mut FetchList, kept: u32) {
+        let mut at = list.first;
+        while let Some(fetch) = self.places.get(at as usize) {
+            let next = fetch.next;
+            if at != kept {
+                self.note_used(at);
+            }
+            at = next;
+        }
+        self.release(list, true);
     }
 
     /// Lets go of everything of a session that closes.

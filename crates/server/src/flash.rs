@@ -4,6 +4,8 @@
 //! to the user. The memory that devices read and write is known to their drivers from the start, so everything is
 //! measured first.
 
+mod troubles;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ use crate::fetches::Fetches;
 use crate::flags::{FlashPath, Settings};
 use crate::shared::{FlashDeviceInfo, Shared};
 use crate::worker::WorkerFlash;
+
+use troubles::Troubles;
 
 /// Segments that a worker has memory for: one that is filled while two are written.
 const SEGMENTS_PER_WORKER: usize = 3;
@@ -166,7 +170,7 @@ impl Flash {
         }
         let plan = Plan::new(len, settings.memory, workers);
         let takes = plan.memory() * workers;
-        let tables = Fetches::memory(plan.reads()) * workers;
+        let tables = Fetches::memory(plan.reads()) * workers + flags.admission.memory(len);
         let least = coua_store::MEMORY_MIN;
         if settings.memory.saturating_sub(settings.stacks_memory()) < takes + tables + least {
             return Err(FlashError::Memory {
@@ -176,7 +180,7 @@ impl Flash {
             });
         }
         settings.flash_memory = takes + tables;
-        let mut rest = Region::allocate(takes);
+        let mut rest = Region::watched(takes);
         let region = Arc::clone(rest.region());
         let mut memory = Vec::with_capacity(workers);
         for _ in 0..workers {
@@ -190,6 +194,9 @@ impl Flash {
             memory,
             options: FlashOptions {
                 item_len_min: flags.item_len_min,
+                item_len_max: flags.item_len_max.unwrap_or(usize::MAX),
+                admission: flags.admission,
+                write_budget: flags.write_budget,
             },
         };
         for (place, device) in flash.places.iter().zip(&mut flash.devices) {
@@ -235,6 +242,8 @@ impl Flash {
         let opened = Volume::open(&borrowed, options, start, random()?, &mut clock(began))?;
         let volume = opened.volume;
         store.attach_flash(Arc::clone(&volume), self.options)?;
+        let region = self.memory.first().map(Buffer::region);
+        let watched = region.and_then(|region| region.watch().map(Arc::clone));
         let mut by_worker = Vec::with_capacity(self.memory.len());
         for memory in self.memory {
             let memory = WorkerMemory::carve(memory, &volume, SEGMENTS_PER_WORKER);
@@ -252,6 +261,7 @@ impl Flash {
         Ok(AttachedFlash {
             devices,
             volume,
+            memory: watched,
             by_worker,
             kept,
         })
@@ -262,6 +272,7 @@ impl Flash {
 pub(crate) struct AttachedFlash {
     devices: Vec<Box<dyn BlockDevice>>,
     volume: Arc<Volume>,
+    memory: Option<Arc<memory_errors::WatchedMemory>>,
     /// Each worker's part.
     pub(crate) by_worker: Vec<WorkerFlash>,
     /// Where items were to be found again: how many segments are lost, or why nothing was.
@@ -280,6 +291,7 @@ impl AttachedFlash {
             }
         });
         shared.flash_devices = devices.collect();
+        shared.flash_memory = self.memory.clone();
         shared.flash_volume = Some(Arc::downgrade(&self.volume));
     }
 
@@ -287,14 +299,15 @@ impl AttachedFlash {
     pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<RunningFlash, FlashError> {
         announce(&self);
         let has_ended = Arc::new(AtomicBool::new(false));
+        let names = self.devices.iter().map(|it| it.identity().name.clone());
+        let troubles = Troubles::new(Arc::clone(&self.volume), names.collect());
         let keeper = match shared.store.flash_keeper() {
             Some(keeper) => Some(
-                start_keeper(keeper, Arc::clone(shared), Arc::clone(&has_ended)).map_err(
-                    |source| FlashError::System {
+                start_keeper(keeper, troubles, Arc::clone(shared), Arc::clone(&has_ended))
+                    .map_err(|source| FlashError::System {
                         action: "start a thread",
                         source,
-                    },
-                )?,
+                    })?,
             ),
             None => None,
         };
@@ -330,6 +343,7 @@ impl RunningFlash {
 
 fn start_keeper(
     mut keeper: FlashKeeper,
+    mut troubles: Troubles,
     shared: Arc<Shared>,
     has_ended: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
@@ -338,6 +352,7 @@ fn start_keeper(
         let now = || -> UnixSeconds { shared.clock.now().unix };
         while !has_ended.load(Relaxed) {
             while keeper.keep(now()) && !has_ended.load(Relaxed) {}
+            troubles.tell(&shared);
             keeper.wait(KEEPER_SLEEP);
         }
     };
@@ -349,10 +364,12 @@ fn start_keeper(
 fn announce(flash: &AttachedFlash) {
     let volume = &flash.volume;
     tracing::info!(
-        "flash: {} MiB in {} segments; items up to {} KiB go there",
+        "flash: {} MiB in {} segments; items up to {} KiB in one record, longer ones in pieces up to {} MiB in all",
         (u64::from(volume.segments()) * volume.segment_len() as u64) >> 20,
         volume.segments(),
         volume.item_len_max() >> 10,
+        // As much as can be written at once, when a segment is full.
+        (2 * volume.segment_len()) >> 20,
     );
     for device in &flash.devices {
         let Identity {

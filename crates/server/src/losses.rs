@@ -35,6 +35,8 @@ pub struct LossCounts {
     pub buffer_pages: AtomicU64,
     /// Pages of tables that the store can do without.
     pub table_pages: AtomicU64,
+    /// Pages of memory that flash is read into and written from.
+    pub flash_pages: AtomicU64,
     /// Pages that held nothing.
     pub free_pages: AtomicU64,
     /// Bytes of all of them.
@@ -49,6 +51,10 @@ pub struct LossCounts {
     pub last_us: AtomicU64,
     /// The longest.
     pub longest_us: AtomicU64,
+    /// How long it took the last time, and the longest, until nothing was doubtful any more.
+    pub last_doubtful_us: AtomicU64,
+    /// The longest.
+    pub longest_doubtful_us: AtomicU64,
 }
 
 impl LossCounts {
@@ -60,6 +66,7 @@ impl LossCounts {
                 PageKind::Index => &self.index_pages,
                 PageKind::Lent => &self.buffer_pages,
                 PageKind::Tables | PageKind::Tags => &self.table_pages,
+                PageKind::Flash => &self.flash_pages,
                 PageKind::Free => &self.free_pages,
             };
             of_kind.fetch_add(1, Relaxed);
@@ -68,8 +75,17 @@ impl LossCounts {
         }
         self.items_lost.fetch_add(mended.items, Relaxed);
         self.item_bytes_lost.fetch_add(mended.bytes, Relaxed);
-        let took = u64::try_from(mended.took.as_micros()).unwrap_or(u64::MAX);
-        self.last_us.store(took, Relaxed);
-        self.longest_us.fetch_max(took, Relaxed);
+        for (time, last, longest) in [
+            (mended.took, &self.last_us, &self.longest_us),
+            (
+                mended.doubtful_for,
+                &self.last_doubtful_us,
+                &self.longest_doubtful_us,
+            ),
+        ] {
+            let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            last.store(us, Relaxed);
+            longest.fetch_max(us, Relaxed);
+        }
     }
 }

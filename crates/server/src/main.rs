@@ -25,7 +25,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 /// How often it is looked whether the certificates have changed.
-const CERTIFICATES_LOOKED_AT: Duration = Duration::from_secs(2);
+const FILES_LOOKED_AT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     if let Some(words) = doctor::asked(std::env::args_os()) {
@@ -149,7 +149,7 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
         tracing::warn!("{shortage}");
     }
     let shared = Arc::clone(server.shared());
-    watch_certificates(&shared)?;
+    watch_files(&shared)?;
     // The thread is there as long as this one is.
     let _ = tell_signals.send(Arc::clone(&shared));
     if let Some(file) = &mut pid_file {
@@ -247,22 +247,31 @@ fn stop_at_signal(
         })
 }
 
-/// Reads the certificates again when their files have changed, on a thread of its own.
-fn watch_certificates(shared: &Arc<Shared>) -> Result<(), ProcessError> {
-    if shared.settings.tls.is_none() {
+/// Reads the certificates and the fleet's servers again when their files have changed, on a thread of its own.
+fn watch_files(shared: &Arc<Shared>) -> Result<(), ProcessError> {
+    if shared.settings.tls.is_none() && shared.settings.cluster_file.is_none() {
         return Ok(());
     }
     let shared = Arc::clone(shared);
     let watch = move || {
+        let mut cluster_seen = None;
         while !shared.is_stopping() {
-            std::thread::sleep(CERTIFICATES_LOOKED_AT);
+            std::thread::sleep(FILES_LOOKED_AT);
             let tls = shared.settings.tls.as_ref();
             if tls.is_some_and(|tls| tls.tls.is_outdated()) {
                 shared.refresh_certificates("the files have changed");
             }
+            let cluster = shared.settings.cluster_file.as_ref();
+            let cluster = cluster.and_then(|file| std::fs::metadata(file).ok());
+            // What changes while it is read is seen by the next look.
+            let cluster = cluster.map(|file| (file.modified().ok(), file.len()));
+            if cluster.is_some() && cluster != cluster_seen {
+                reload::read_cluster(&shared, "the file has changed");
+                cluster_seen = cluster;
+            }
         }
     };
-    let thread = std::thread::Builder::new().name("coua-certificates".to_owned());
+    let thread = std::thread::Builder::new().name("coua-files".to_owned());
     thread
         .spawn(watch)
         .map(drop)

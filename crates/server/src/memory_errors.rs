@@ -31,6 +31,7 @@ fn word(kind: PageKind) -> &'static str {
         PageKind::Lent => "connection buffers",
         PageKind::Tables => "tables",
         PageKind::Tags => "the table of tags",
+        PageKind::Flash => "buffers of flash",
         PageKind::Free => "nothing",
     }
 }
@@ -104,10 +105,11 @@ fn tell(mended: &Mended) {
         };
         tracing::warn!(
             "memory error: {} bytes at {:#x} lost {how}, of {}{kept}: {items} items ({bytes} bytes) \
-             gone with {many} such, seen to in {:.1} ms",
+             gone with {many} such, nothing doubtful after {:.1} ms, seen to in {:.1} ms",
             lost.length,
             lost.address,
             word(*kind),
+            mended.doubtful_for.as_secs_f64() * 1000.0,
             took.as_secs_f64() * 1000.0,
         );
     }

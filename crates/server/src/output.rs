@@ -11,7 +11,7 @@ use coua_store::{Burst, Item, Pinned};
 use coua_transport::Sent;
 
 use crate::buffers::Pool;
-use crate::datagram::{Datagram, REPLIES_LEN_MAX};
+use crate::message::{Message, REPLIES_LEN_MAX};
 use crate::outcome::Outcome;
 use crate::reply_queue::{Drained, NoMemory, send_pieces, up_to};
 use crate::session::Session;
@@ -36,8 +36,8 @@ pub struct Output {
     len: usize,
     /// Bytes that the socket has taken since the caller last set this to 0.
     pub bytes_sent: u64,
-    /// Bytes of [`REPLIES_LEN_MAX`] that are left for replies to datagrams.
-    pub datagram_room: usize,
+    /// Bytes of [`REPLIES_LEN_MAX`] that are left for replies to messages.
+    pub message_room: usize,
 }
 
 /// The result of sending.
@@ -84,7 +84,7 @@ pub enum Question {
 
 impl Question {
     /// What follows the value.
-    fn tail(self) -> &'static [u8] {
+    pub fn tail(self) -> &'static [u8] {
         match self {
             Question::Classic { last: true } => b"\r\nEND\r\n",
             Question::Classic { last: false } | Question::Meta => b"\r\n",
@@ -105,7 +105,7 @@ impl Question {
     }
 }
 
-/// A datagram's reply that has become too long is lost.
+/// A message's reply that has become too long is lost.
 fn gathered(fits: bool) -> Flushed {
     match fits {
         true => Flushed::All,
@@ -144,7 +144,7 @@ impl Output {
             buffer: vec![0; OUTPUT_LEN].into_boxed_slice(),
             len: 0,
             bytes_sent: 0,
-            datagram_room: REPLIES_LEN_MAX,
+            message_room: REPLIES_LEN_MAX,
         }
     }
 
@@ -193,18 +193,50 @@ impl Output {
         self.len = self.len.min(len);
     }
 
-    /// Adds everything to the datagram's gathered reply. False if the reply has become too long.
-    pub fn gather(&mut self, datagram: &mut Datagram) -> bool {
+    /// Adds everything to the message's gathered reply. False if the reply has become too long.
+    pub fn gather(&mut self, message: &mut Message) -> bool {
         let written = &self.buffer[..self.len];
         self.bytes_sent += written.len() as u64;
         self.len = 0;
-        datagram.gather(std::iter::once(written), &mut self.datagram_room)
+        (message.gathered()).gather(std::iter::once(written), &mut self.message_room)
+    }
+
+    /// As [`Output::gather`], with a value behind it: copied, or pinned where the message can send it from where it
+    /// lies.
+    fn gather_value(
+        &mut self,
+        message: &mut Message,
+        value: &InPlace<'_>,
+        burst: Option<&Burst<'_>>,
+    ) -> bool {
+        let tail = value.question.tail();
+        let total = self.len + value.item.value_len() + tail.len();
+        if let Message::Rdma(rdma) = message
+            && rdma.value.is_none()
+            && let Some(pinned) = burst.and_then(|burst| burst.pin(value.item))
+        {
+            let head = std::iter::once(&self.buffer[..self.len]);
+            let room = &mut self.message_room;
+            let fits = rdma.gathered.gather(head, room);
+            rdma.value = Some((rdma.gathered.bytes().len(), pinned));
+            let fits = fits && rdma.gathered.gather(std::iter::once(tail), room);
+            self.bytes_sent += total as u64;
+            self.len = 0;
+            return fits && !value.item.is_doubtful();
+        }
+        let pieces = std::iter::once(&self.buffer[..self.len])
+            .chain(value.item.value())
+            .chain(std::iter::once(tail));
+        let fits = message.gathered().gather(pieces, &mut self.message_room);
+        self.bytes_sent += total as u64;
+        self.len = 0;
+        fits && !value.item.is_doubtful()
     }
 
     /// Sends everything to the session. The session's queue must be empty.
     pub fn flush(&mut self, session: &mut Session, pool: &mut Pool) -> Flushed {
-        if let Some(datagram) = &mut session.datagram {
-            return gathered(self.gather(datagram));
+        if let Some(message) = &mut session.message {
+            return gathered(self.gather(message));
         }
         let mut rest = &self.buffer[..self.len];
         self.len = 0;
@@ -235,15 +267,8 @@ impl Output {
     ) -> Flushed {
         let mut sent = 0;
         let tail = value.question.tail();
-        if let Some(datagram) = &mut session.datagram {
-            let pieces = std::iter::once(&self.buffer[..self.len])
-                .chain(value.item.value())
-                .chain(std::iter::once(tail));
-            let fits = datagram.gather(pieces, &mut self.datagram_room);
-            let fits = fits && !value.item.is_doubtful();
-            self.bytes_sent += (self.len + value.item.value_len() + tail.len()) as u64;
-            self.len = 0;
-            return gathered(fits);
+        if let Some(message) = &mut session.message {
+            return gathered(self.gather_value(message, value, burst));
         }
         let pin = || burst.and_then(|burst| burst.pin(value.item));
         let must_pin = burst.is_some() && value.item.value_len() > COPIED_LEN_MAX;

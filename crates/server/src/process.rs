@@ -112,8 +112,9 @@ pub fn raise_limits(settings: &Settings) -> Result<Option<String>, ProcessError>
     if settings.core_dumps {
         raise_core_limit()?;
     }
-    if settings.lock_memory {
-        // If it cannot be raised, locking itself shows whether it was high enough.
+    if settings.lock_memory || settings.flash.is_some() {
+        // If it cannot be raised, locking itself shows whether it was high enough. io_uring counts registered memory as
+        // locked, once a worker; without it a read costs a little more.
         let _ = setrlimit(Resource::Memlock, WITHOUT_LIMIT);
     }
     raise_descriptor_limit(settings)

@@ -74,6 +74,7 @@ pub fn start(shared: &Arc<Shared>, reloader: &Arc<Reloader>) {
         let mut last = reloader.last.lock().unwrap_or_else(PoisonError::into_inner);
         reloader.is_due.store(false, Relaxed);
         read_users_and_certificates(&shared);
+        read_cluster(&shared, "SIGHUP");
         if let Some(file) = shared.settings.sources.file() {
             let folder = reloader.folder.as_deref().unwrap_or(Path::new("/"));
             read_settings(&shared, file, folder, &mut last);
@@ -90,7 +91,10 @@ fn read_users_and_certificates(shared: &Shared) {
     let file = file.unwrap_or(Path::new(""));
     let has_tls = shared.refresh_certificates("SIGHUP").is_some();
     match shared.read_users() {
-        Ok(None) if has_tls || shared.settings.sources.file().is_some() => {}
+        Ok(None)
+            if has_tls
+                || shared.settings.cluster.is_some()
+                || shared.settings.sources.file().is_some() => {}
         Ok(None) => tracing::info!("SIGHUP: ignored, there is no file of users to read again"),
         Ok(Some(users)) => {
             tracing::info!("SIGHUP: {} has {users:?}", file.display());
@@ -99,6 +103,31 @@ fn read_users_and_certificates(shared: &Shared) {
             "SIGHUP: {} {error}; who could log in before still can",
             file.display()
         ),
+    }
+}
+
+/// Reads again which servers the fleet has; `why` says what asked for it. One line tells what is new.
+pub fn read_cluster(shared: &Shared, why: &str) {
+    let file = shared.settings.cluster_file.as_deref();
+    let file = file.unwrap_or(Path::new("")).display();
+    let (before, now) = match shared.read_cluster() {
+        Ok(None) => return,
+        Ok(Some([before, now])) => (before, now),
+        Err(error) => {
+            tracing::error!("{why}: {file} {error}; the servers of before stay");
+            return;
+        }
+    };
+    if now.value == before.value {
+        return;
+    }
+    let (version, servers) = (now.version, now.servers);
+    tracing::info!("{why}: {file} has version {version} of the fleet, {servers} servers");
+    if version <= before.version {
+        tracing::warn!(
+            "{why}: {file} has other servers and no higher version than {}: clients may ignore it",
+            before.version
+        );
     }
 }
 

@@ -22,6 +22,7 @@ use crate::flags::Settings;
 use crate::flash::{AttachedFlash, Flash, FlashError, RunningFlash};
 use crate::host::{Host, conditions};
 use crate::memory_errors;
+use crate::rdma::{self, RdmaError};
 use crate::shared::Shared;
 use crate::version::BUILD;
 use crate::watch::{EvictionTeller, Watchers};
@@ -60,6 +61,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// RDMA.
+    #[error("{0}")]
+    Rdma(#[from] RdmaError),
     /// The socket for scrapes.
     #[error("--metrics: cannot listen on {address}: {source}; give another address or port")]
     Metrics {
@@ -136,6 +140,9 @@ impl Server {
         let store = open_store(&mut settings, &clock, &watchers, None)?;
         let mut flash = flash.map(|flash| flash.attach(&store)).transpose()?;
         reserve_for_workers(settings.workers)?;
+        if let Some(settings_of_rdma) = &settings.rdma {
+            rdma::probe(settings_of_rdma, settings.workers)?;
+        }
         let mut shared = Shared::new(settings, store, clock, wakers, watchers, MEMORY_PER_WORKER);
         shared.listening = sockets.listening;
         if let Some(flash) = &flash {
@@ -247,7 +254,10 @@ impl Server {
             .map_err(failed("start a thread"))?;
         self.threads.push(thread);
         let made = hears.recv().unwrap_or(Err(io::ErrorKind::Other.into()));
-        made.map_err(failed("make a worker"))?;
+        made.map_err(|error| match error.downcast::<RdmaError>() {
+            Ok(error) => StartError::Rdma(error),
+            Err(error) => failed("make a worker")(error),
+        })?;
         Ok(start)
     }
 

@@ -10,9 +10,9 @@ use coua_transport::{Stream, StreamFailure, huge_pages};
 use crate::buffers::{Block, Pool};
 use crate::closing::CloseCause;
 use crate::connections::{Activity, ConnectionInfo};
-use crate::datagram::Datagram;
 use crate::dump::Dump;
 use crate::fetch_list::FetchList;
+use crate::message::Message;
 use crate::permissions::{Permissions, User};
 use crate::reply_queue::ReplyQueue;
 use crate::watch::Watch;
@@ -56,8 +56,8 @@ pub struct Session {
     waits: bool,
     /// Replies that the socket has not taken. Nothing is executed while there are any.
     pub queue: Option<Box<ReplyQueue>>,
-    /// The datagram that it serves; only in sessions for datagrams.
-    pub datagram: Option<Box<Datagram>>,
+    /// The message that it serves and ends with; `None` in connections.
+    pub message: Option<Box<Message>>,
     /// A value that arrives in pieces.
     pub upload: Option<Box<StreamingSet>>,
     /// A long reply that is being produced in parts. Nothing is executed while there is one.
@@ -173,7 +173,7 @@ impl Session {
             user: None,
             is_restricted: false,
             is_held: false,
-            datagram: None,
+            message: None,
             upload: None,
             refused_value: None,
             close_cause: None,
@@ -206,16 +206,21 @@ impl Session {
     }
 
     /// Whether there is nothing to do for the connection until more input comes: it serves no
-    /// datagram, no answer is under way, and all that had come was received.
+    /// message, no answer is under way, and all that had come was received.
     #[inline]
     pub fn awaits_input(&self) -> bool {
-        self.datagram.is_none() && self.dump.is_none() && !self.readable && !self.has_no_more_input
+        self.message.is_none() && self.dump.is_none() && !self.readable && !self.has_no_more_input
     }
 
     /// The bit of the sender of its datagram ([`Datagram::sender_bit`]); zero for a connection.
     pub fn sender_bit(&self) -> u64 {
-        let datagram = self.datagram.as_deref();
-        datagram.map_or(0, Datagram::sender_bit)
+        let message = self.message.as_deref();
+        message.map_or(0, Message::sender_bit)
+    }
+
+    /// Whether it serves a request over RDMA.
+    pub fn serves_rdma(&self) -> bool {
+        matches!(self.message.as_deref(), Some(Message::Rdma(_)))
     }
 
     /// Notes that a request was executed at `now`. It is published at most once a second: with many

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coua_flash::log::Volume;
-use coua_memory_errors::wake_waiters;
+use coua_memory_errors::{WatchedMemory, wake_waiters};
 use coua_protocol::Parser;
 use coua_store::{FlashStats, LimitRefused, Store};
 use coua_transport::Waker;
@@ -25,6 +25,7 @@ use coua_transport::tls::ClientCertificate;
 use coua_transport::userspace::StackDriverCounters;
 
 use crate::clock::Clock;
+use crate::cluster::{ClusterConfig, ClusterError};
 use crate::connections::Registry;
 use crate::counters::{Counters, Totals};
 use crate::crawler::Crawler;
@@ -36,6 +37,7 @@ use crate::live::Live;
 use crate::log;
 use crate::losses::LossCounts;
 use crate::prefixes::Prefixes;
+use crate::rdma::RdmaReport;
 use crate::users::{Users, UsersError};
 use crate::watch::Watchers;
 
@@ -61,6 +63,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Who may log in, where somebody must.
     users: Option<Mutex<Arc<Users>>>,
+    /// Which servers the fleet has, where somebody says so.
+    cluster: Option<Mutex<Arc<ClusterConfig>>>,
     /// The connections.
     pub registry: Registry,
     /// Counts by key prefix.
@@ -83,6 +87,8 @@ pub struct Shared {
     pub(crate) flash_devices: Vec<FlashDeviceInfo>,
     /// The volume on them, which goes before this does.
     pub(crate) flash_volume: Option<Weak<Volume>>,
+    /// The memory that flash is read into and written from, for `poison`.
+    pub(crate) flash_memory: Option<Arc<WatchedMemory>>,
     /// Bytes of memory as `cache_memlimit` has set them last.
     memory: AtomicUsize,
     /// Bytes of it that are held back under memory pressure.
@@ -95,6 +101,8 @@ pub struct Shared {
     latencies_before: Mutex<Latencies>,
     /// The last published counters of each worker's user-space stack.
     net: Box<[Mutex<Option<StackDriverCounters>>]>,
+    /// What each worker has published of its RDMA last.
+    rdma: Box<[Mutex<Option<RdmaReport>>]>,
     baseline: Mutex<Baseline>,
     wakers: Arc<[Waker]>,
     /// Connections handed to each worker that it has not taken yet.
@@ -183,6 +191,7 @@ impl Shared {
             clock,
             registry: Registry::new(workers, settings.connections_max),
             users: settings.users.clone().map(Mutex::new),
+            cluster: settings.cluster.clone().map(Mutex::new),
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
             hot_keys: HotKeys::new(workers),
             missed: HotKeys::new(workers),
@@ -192,11 +201,13 @@ impl Shared {
             listening: Listening::default(),
             memory_per_worker,
             flash_devices: Vec::new(),
+            flash_memory: None,
             flash_volume: None,
             counters: (0..workers).map(|_| Counters::default()).collect(),
             latencies: (0..workers).map(|_| Latency::default()).collect(),
             latencies_before: Mutex::default(),
             net: (0..workers).map(|_| Mutex::default()).collect(),
+            rdma: (0..workers).map(|_| Mutex::default()).collect(),
             baseline: Mutex::default(),
             wakers,
             handed: (0..workers).map(|_| Mutex::default()).collect(),
@@ -318,6 +329,28 @@ impl Shared {
         Ok(Some(read))
     }
 
+    /// Which servers the fleet has; `None` where nobody says so.
+    pub fn cluster(&self) -> Option<Arc<ClusterConfig>> {
+        let cluster = self.cluster.as_ref()?;
+        Some(Arc::clone(
+            &cluster.lock().unwrap_or_else(PoisonError::into_inner),
+        ))
+    }
+
+    /// Reads again which servers the fleet has, if somebody says so, and gives what was known before and what is now.
+    ///
+    /// # Errors
+    /// [`ClusterError`]: the file cannot be read or is not as it should be. What was known before stays.
+    pub fn read_cluster(&self) -> Result<Option<[Arc<ClusterConfig>; 2]>, ClusterError> {
+        let (Some(cluster), Some(path)) = (&self.cluster, &self.settings.cluster_file) else {
+            return Ok(None);
+        };
+        let read = Arc::new(ClusterConfig::read(path)?);
+        let mut cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *cluster, Arc::clone(&read));
+        Ok(Some([before, read]))
+    }
+
     /// What has been counted since the start or the last `stats reset`.
     pub fn counts(&self) -> Totals {
         self.totals().since(&self.baseline().workers)
@@ -343,10 +376,15 @@ impl Shared {
         &self.flash_devices
     }
 
+    /// The volume on flash, while it is there.
+    pub fn flash_volume(&self) -> Option<Arc<Volume>> {
+        self.flash_volume.as_ref().and_then(Weak::upgrade)
+    }
+
     /// How many of them are gone.
     pub fn flash_devices_gone(&self) -> usize {
-        let gone = self.flash_volume.as_ref().and_then(Weak::upgrade);
-        gone.map_or(0, |volume| volume.gone_devices().count())
+        self.flash_volume()
+            .map_or(0, |volume| volume.gone_devices().count())
     }
 
     /// Resets the counts to 0.
@@ -375,6 +413,22 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *told = Some(counters);
+    }
+
+    /// Publishes what there is to know of a worker's RDMA.
+    pub fn tell_rdma(&self, worker: usize, report: RdmaReport) {
+        let mut told = self.rdma[worker]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *told = Some(report);
+    }
+
+    /// What workers have published of their RDMA.
+    pub fn rdma_reports(&self) -> impl Iterator<Item = RdmaReport> {
+        self.rdma.iter().filter_map(|told| {
+            let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.clone()
+        })
     }
 
     /// The counters of one worker.

@@ -10,6 +10,7 @@ mod memory_errors;
 mod net;
 pub mod packets;
 mod produce;
+mod rdma;
 mod settings;
 mod threads;
 
@@ -19,7 +20,7 @@ use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
 
 pub use crawler::crawl;
-pub use produce::produce;
+pub use produce::{produce, write};
 
 use crate::clock::Now;
 use crate::dump::Dump;
@@ -66,6 +67,9 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
     if is(b"conns") {
         return Report::Dump(Dump::connections());
     }
+    if is(b"extstore") && shared.flash_volume().is_some() {
+        return Report::Dump(Dump::segments());
+    }
     if is(b"extstore") || is(b"proxy") || is(b"proxyfuncs") || is(b"proxybe") {
         return Report::Line(Line::End.as_bytes());
     }
@@ -74,6 +78,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
         b"slabs" => Report::Text(classes::write_slabs),
         b"memory_errors" => Report::Text(memory_errors::write),
         b"net" => Report::Text(net::write),
+        b"rdma" => Report::Text(rdma::write),
         b"latency" => Report::Text(latency::write),
         b"hotkeys" => Report::Text(hot_keys::write),
         b"misses" => Report::Text(hot_keys::write_misses),

@@ -24,6 +24,7 @@ mod flash;
 mod held;
 mod input;
 mod look_ahead;
+mod rdma;
 mod receive;
 mod run;
 #[cfg(feature = "simulated")]
@@ -50,6 +51,7 @@ use crate::fetches::Fetches;
 use crate::hot_keys::{self, Chooser};
 use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
+use crate::rdma::WorkerRdma;
 use crate::session::{Listed, Session, SessionId, Sessions, StreamingSet};
 use crate::shared::Shared;
 use crate::watch::{LogStreams, lines};
@@ -87,8 +89,8 @@ const LISTENER_MARK: u64 = 1 << 63;
 /// The waker's token.
 const WAKER_TOKEN: Token = Token(u64::MAX);
 
-/// The token of what is waited for of flash. The poller has the one in between for itself.
-const FLASH_TOKEN: Token = Token(u64::MAX - 2);
+/// The token of what is waited for of flash and of RDMA. The poller has the one in between for itself.
+const DEVICE_TOKEN: Token = Token(u64::MAX - 2);
 
 /// The number of the user-space stack's listener.
 const USERSPACE_LISTENER: usize = u32::MAX as usize;
@@ -121,6 +123,9 @@ pub struct Worker {
     /// Reads of flash that have ended in this turn.
     flash_reads: Vec<FlashRead>,
     has_flash: bool,
+    rdma: Option<Box<WorkerRdma>>,
+    /// When what there is to know of RDMA was last published, in units of `NET_COUNTERS_MS`.
+    rdma_told: u64,
     input: Input,
     batch: Batch,
     /// The requests that are counted for `stats hotkeys`.
@@ -234,6 +239,7 @@ impl Worker {
         if let Some(flash) = buffers.flash {
             flash.attach(&mut store, &poller)?;
         }
+        let rdma = rdma::start(&shared, index, &poller)?;
         // At most a quarter of memory is lent; each worker gets an equal part of it.
         let page_len = shared.store.stats().segment_len.max(1);
         let pages = shared.settings.store_memory() as u64 / 4 / page_len;
@@ -242,6 +248,8 @@ impl Worker {
             index,
             store,
             has_flash: reads > 0,
+            rdma,
+            rdma_told: u64::MAX,
             inputs_for_flash: 0,
             fetches: buffers.fetches,
             flash_reads: Vec::with_capacity(reads),
@@ -380,7 +388,10 @@ impl Worker {
     }
 
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = self.arm_flash(self.timeout());
+        let mut timeout = self.arm_flash(self.timeout());
+        if self.rdma.is_some() {
+            timeout = self.poll_rdma(timeout);
+        }
         let ready = self.poller.wait(events, timeout, || self.store.park())?;
         if self.sessions.places() >= SESSIONS_MIN {
             // The sessions are in none of the caches: prefetching lets memory fetch them all at
@@ -390,8 +401,8 @@ impl Worker {
             }
         }
         for event in ready {
-            if event.token == FLASH_TOKEN {
-                // It is polled in each turn.
+            if event.token == DEVICE_TOKEN {
+                // They are polled in each turn.
             } else if event.token == WAKER_TOKEN {
                 self.shared.waker(self.index).drain();
                 self.is_woken = true;
@@ -427,7 +438,7 @@ impl Worker {
         let idle: Vec<SessionId> = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.datagram.is_none() && is_idle(session))
+            .filter(|(_, session)| session.message.is_none() && is_idle(session))
             .map(|(id, _)| id)
             .collect();
         for id in idle {
@@ -446,6 +457,9 @@ impl Worker {
     /// Closes a connection and releases all that it holds.
     fn close(&mut self, id: SessionId) {
         if let Some(mut session) = self.sessions.remove(id) {
+            if self.rdma.is_some() && self.close_rdma(id, &mut session) {
+                return;
+            }
             let since_start_ms = self.shared.clock.now().since_start_ms;
             let cause = session.why_closed();
             cause.note(&session.connection, self.counters(), since_start_ms);

@@ -85,7 +85,7 @@ impl Cache {
             let mut burst = self.worker.burst(NOW);
             let key = burst.key(name);
             let got = burst.get_fetched(&key, place, &fetched, Access::default());
-            let is_hit = matches!(got, FetchedGet::Hit(_));
+            let is_hit = matches!(got, FetchedGet::Hit(_) | FetchedGet::InPieces { .. });
             burst.close();
             self.worker.give_back(fetched);
             if is_hit {

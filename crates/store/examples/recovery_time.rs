@@ -60,9 +60,11 @@ fn main() {
             while !ends.load(SeqCst) {
                 let seen = events_seen();
                 if let Some(told) = mender.mend(NOW) {
-                    let ms = told.took.as_secs_f64() * 1000.0;
+                    let [doubtful, took] =
+                        [told.doubtful_for, told.took].map(|time| time.as_secs_f64() * 1000.0);
                     println!(
-                        "  lost {} items of {} bytes: {ms:.1} ms",
+                        "  lost {} items of {} bytes: nothing doubtful after {doubtful:.2} ms, \
+                         nothing refers there after {took:.1} ms",
                         told.items, told.bytes
                     );
                     mended.fetch_add(1, SeqCst);

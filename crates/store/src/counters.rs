@@ -119,6 +119,8 @@ counters! {
     flash_bytes_appended,
     /// Items that were evicted since devices were too slow, or the volume full.
     flash_refused,
+    /// Items that were evicted since the rule of admission, or the budget, does not let them go to flash.
+    flash_rejected,
     /// Segments written to flash.
     flash_segments_written,
     /// Segments that could not be written to flash.

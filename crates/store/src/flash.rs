@@ -22,12 +22,17 @@
 
 mod answers;
 mod keeper;
+mod large;
 mod leaving;
+mod pieces;
 mod read;
 
+pub(crate) use large::{Copying, Departing};
 pub(crate) use leaving::{Leaving, Settling, WorkerFlash};
+pub(crate) use pieces::are_there;
 pub(crate) use read::{Present, Useless, present};
 pub use {
     answers::{BroughtBack, FetchStart, FetchedGet, FlashRead},
     keeper::FlashKeeper,
+    pieces::{FlashPieces, PIECES_AT_ONCE},
 };

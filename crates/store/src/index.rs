@@ -31,6 +31,7 @@ mod publishing;
 mod scan;
 pub(crate) mod slot;
 mod split;
+mod stranded;
 mod sweep;
 mod takeover;
 mod walk;
@@ -50,6 +51,7 @@ use crate::memory::Slice;
 use crate::sync::{Mutex, Ordering, fence};
 use publishing::Publishing;
 use slot::Slot;
+use stranded::Stranded;
 
 /// Buckets of a sub-table. Under loom four, so that a slot can move out of a key's own two.
 pub(crate) const TABLE_BUCKETS: u32 = if cfg!(loom) { 4 } else { 1024 };
@@ -68,6 +70,7 @@ pub(crate) struct Index {
     /// Held while the directory changes.
     restructure: Mutex<()>,
     publishing: Publishing,
+    stranded: Stranded,
 }
 
 #[inline]
@@ -90,6 +93,7 @@ impl Index {
             buckets,
             restructure: Mutex::new(()),
             publishing: Publishing::default(),
+            stranded: Stranded::default(),
         }
     }
 

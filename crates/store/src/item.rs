@@ -118,7 +118,11 @@ impl<'b> Item<'b> {
             log: &self.store.log,
             guard: self.guard,
             whole: self.as_slice(),
-            pieces: self.raw.chunks().iter(),
+            pieces: match self.is_fetched() {
+                // They lie on flash too.
+                true => [].iter(),
+                false => self.raw.chunks().iter(),
+            },
         }
     }
 
@@ -180,7 +184,6 @@ impl<'b> Item<'b> {
     #[inline]
     pub fn is_doubtful(&self) -> bool {
         self.store.losses.are_unsettled()
-            && !self.is_fetched()
             && self.store.is_item_lost(self.guard, self.location, self.raw)
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Tag(pub(crate) u16);
 /// ```text
 /// 63       48 47        32 31             10 9            0
 /// +----------+------------+-----------------+--------------+
-/// |   tag    |    base    |     unused      |    bucket    |
+/// |   tag    |    base    |   beside tag    |    bucket    |
 /// +----------+------------+-----------------+--------------+
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +38,11 @@ impl KeyHash {
     #[expect(clippy::cast_possible_truncation, reason = "16 bits")]
     pub(crate) fn base(self) -> u16 {
         (self.0 >> 32) as u16
+    }
+
+    /// Bits that neither place nor tag have, for slots that have room for more than a tag.
+    pub(crate) fn beside_tag(self) -> u64 {
+        self.0 >> 10 & ((1 << 22) - 1)
     }
 
     /// The bits that choose the first bucket; the caller masks them.

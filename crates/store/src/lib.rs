@@ -74,21 +74,23 @@ pub mod kill_points {
 pub use {
     coua_flash::log::{Fetched, NoRecord},
     counters::Totals,
-    flash::{BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashRead},
+    flash::{
+        BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashPieces, FlashRead, PIECES_AT_ONCE,
+    },
     item::{Chunks, Item},
     key::{Key, KeyHash},
     look_ahead::Ahead,
     memory::{HugePages, Page, Topology},
     observer::{ItemView, Observer, RemovalReason},
-    operations::{Pinned, Upload},
+    operations::{Pinned, Recall, Upload},
     request::{
         Access, Arithmetic, ArithmeticResult, Delete, Deleted, FlashPlace, MetaGet, MetaHit,
         MetaMiss, Miss, Mode, Put, Refused, Stored, Untouched,
     },
     scan::ScanPosition,
     store::{
-        ColdReason, Config, FlashOptions, FlashRefused, FlashStats, ITEM_SIZE_LIMIT, LimitRefused,
-        MEMORY_MIN, NodeStats, Start, Stats, Store, StoreError, WORKERS_MAX, Warm,
+        Admission, ColdReason, Config, FlashOptions, FlashRefused, FlashStats, ITEM_SIZE_LIMIT,
+        LimitRefused, MEMORY_MIN, NodeStats, Start, Stats, Store, StoreError, WORKERS_MAX, Warm,
     },
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},

@@ -14,13 +14,13 @@ mod nodes;
 mod page_table;
 mod pages;
 mod policy;
+mod seen;
 mod superblock;
 #[cfg(loom)]
 mod tracked;
 mod unused;
 
 pub(crate) use doubled::{Doubled, Twin};
-pub(crate) use errors::events_seen;
 #[cfg(not(any(miri, loom)))]
 pub(crate) use errors::{address_of, hwpoison, poison};
 pub(crate) use file::{ArenaFile, FileError, boot_number};
@@ -33,4 +33,5 @@ pub use nodes::Topology;
 pub(crate) use page_table::{PageEntry, PageId, PageState, Queue, Released};
 pub use pages::Page;
 pub(crate) use pages::{Pages, Purpose};
+pub(crate) use seen::events_seen;
 pub(crate) use superblock::{Identity, LAYOUT_VERSION, Superblock, Unreadable, Use};

@@ -10,9 +10,15 @@
 //! | lent | bytes of connections | nothing: the server closes them |
 //! | free | nothing | nothing |
 //!
-//! A damaged segment is never read from item to item: behind a lost header nothing says where the
-//! next item begins. What lives in it is found by a sweep (`Index::sweep`) over the index, a sub-table at
-//! a time. Between two sub-tables the mender is quiescent, so it keeps nobody's memory.
+//! Behind a lost header nothing says where the next item begins. So what lives in a damaged segment is found
+//! by a sweep (`Index::sweep`) over the index, a sub-table at a time. Between two sub-tables the mender is
+//! quiescent, so it keeps nobody's memory.
+//!
+//! For a sealed segment without pieces nobody has to wait for that sweep. Zeros in the place of a key match no
+//! key, so of all that lay there only one item could still be read with zeros in its value: the one that begins
+//! before the lost page and ends in it ([`quick`]). It is found by the headers before it, and dropped by its
+//! key. Then the loss is settled, and the sweep follows behind the scenes; nothing is written there before it
+//! has ended. So the time until nothing is doubtful does not grow with memory.
 //!
 //! # The order
 //!
@@ -20,9 +26,10 @@
 //!    still open, under cleaning or held is taken later, when its owner has let go.
 //! 2. A grace period: bursts end that may have looked for losses before this one was counted, and may
 //!    be about to publish an item that lies in the range, or have a bucket locked that is lost.
-//! 3. Index pages are put in order; then the sweep.
+//! 3. Index pages are put in order; then the items that are cut off are dropped, or the sweep drops all.
 //! 4. Another grace period: bursts end that may have found an item that is lost.
 //! 5. The loss is settled: from here on nobody compares what was read with it.
+//! 6. The sweep, if it was not needed before. Then the segment is empty, and after another grace period free.
 //!
 //! A loss that comes meanwhile stays unsettled, and is seen to next.
 
@@ -42,10 +49,16 @@ use coua_cpu::prefetch_lines;
 use coua_memory_errors::{Events, Lost};
 use std::ops::Range;
 use std::sync::Arc;
+
+mod quick;
 use std::time::{Duration, Instant};
 
 /// How long to wait before looking again whether a grace period is over.
 const GRACE_PAUSE: Duration = Duration::from_micros(100);
+
+/// How long a sweep that nobody waits for leaves its core to others after each sub-table, which takes it some tens of
+/// microseconds.
+const SLICE_PAUSE: Duration = Duration::from_micros(50);
 
 /// Items of which a segment is known by its pieces: they are fetched some ahead.
 const HEADER_LINES: usize = 1;
@@ -63,6 +76,8 @@ pub enum PageKind {
     Tables,
     /// The table of tags: items with tags that lay there are gone.
     Tags,
+    /// Memory that is not the store's: what flash is read into and written from.
+    Flash,
     /// Nothing.
     Free,
 }
@@ -85,8 +100,13 @@ pub struct Mended {
     pub items: u64,
     /// The bytes of those whose length is known.
     pub bytes: u64,
-    /// From when the mender began to when nothing referred to the losses any more.
+    /// From when the mender began to when nothing was doubtful any more: requests no longer compare what they read
+    /// with what was lost.
+    pub doubtful_for: Duration,
+    /// To when nothing referred to the losses any more, and the memory could be used again.
     pub took: Duration,
+    /// Sub-tables of the index that were looked at before nothing was doubtful any more.
+    pub tables: u64,
     /// So many were lost at once that they were not all noted: anything may be gone.
     pub overflowed: bool,
 }
@@ -100,6 +120,8 @@ pub struct Mender {
     damaged: Vec<PageId>,
     /// Of these, those that nobody else may empty.
     taken: Vec<PageId>,
+    /// Sub-tables that were looked at.
+    tables: u64,
 }
 
 /// What a sweep looks for.
@@ -193,6 +215,7 @@ impl Mender {
             ],
             damaged: Vec::new(),
             taken: Vec::new(),
+            tables: 0,
             store,
         }
     }
@@ -208,6 +231,8 @@ impl Mender {
             return None;
         }
         let before = self.lost();
+        let damaged_before = self.damaged.clone();
+        self.tables = 0;
         for page in entries
             .iter()
             .flat_map(|entry| store.log.pages_of(&entry.range))
@@ -216,13 +241,32 @@ impl Mender {
                 self.damaged.push(page);
             }
         }
+        // What was moved last may lie there.
+        for open in &mut self.open {
+            if open
+                .segment()
+                .is_some_and(|page| self.damaged.contains(&page))
+            {
+                store.log.seal(open);
+            }
+        }
         self.take_damaged();
         self.wait_for_grace();
         let losses = self.mend_index(&entries);
+        store.losses.settle_index(behind);
         let lost: Vec<Range<usize>> = entries.into_iter().map(|entry| entry.range).collect();
-        self.sweep(lost.clone(), now);
+        let is_quick = self.drop_cut_off(&lost, &damaged_before);
+        if !is_quick {
+            self.sweep(lost.clone(), now, Duration::ZERO);
+        }
         self.wait_for_grace();
         store.losses.settle(behind);
+        let (doubtful_for, tables) = (began.elapsed(), self.tables);
+        if is_quick && !self.damaged.is_empty() {
+            self.sweep(lost.clone(), now, SLICE_PAUSE);
+            // Bursts end that have found an item here, before its memory is used again.
+            self.wait_for_grace();
+        }
         for range in &lost {
             store.log.superblock().forget_loss(range);
         }
@@ -232,7 +276,9 @@ impl Mender {
             losses,
             items: after.0 - before.0,
             bytes: after.1 - before.1,
+            doubtful_for,
             took: began.elapsed(),
+            tables,
             overflowed: store.losses.beyond(&store.log).0,
         })
     }
@@ -278,7 +324,7 @@ impl Mender {
     fn empty_now(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds) {
         if !self.damaged.is_empty() {
             self.take_damaged();
-            self.sweep(lost, now);
+            self.sweep(lost, now, Duration::ZERO);
             self.retire_emptied();
         }
     }
@@ -313,7 +359,7 @@ impl Mender {
         if self.take_damaged() || !self.taken.is_empty() {
             // Items that their writers have not published yet.
             self.wait_for_grace();
-            self.sweep(Vec::new(), now);
+            self.sweep(Vec::new(), now, SLICE_PAUSE);
             self.wait_for_grace();
             self.retire_emptied();
         }
@@ -328,9 +374,12 @@ impl Mender {
 
     /// Puts the index in order, and says what each lost range was.
     fn mend_index(&mut self, entries: &[Entry]) -> Vec<Loss> {
-        let (mut losses, mut has_lost_slots) = (Vec::new(), false);
+        let mut losses = Vec::new();
         for entry in entries {
-            let mut kind = PageKind::Free;
+            let mut kind = match entry.range.is_empty() {
+                true => PageKind::Flash,
+                false => PageKind::Free,
+            };
             let pages: Vec<PageId> = self.store.log.pages_of(&entry.range).collect();
             for page in pages {
                 let table_entry = self.store.log.entry(page);
@@ -344,7 +393,6 @@ impl Mender {
                 };
                 kind = here;
                 if here == PageKind::Index {
-                    has_lost_slots = true;
                     let bytes = self.store.log.range_of(page);
                     let start = bytes.start.max(entry.range.start);
                     let lost = start..bytes.end.min(entry.range.end);
@@ -357,15 +405,13 @@ impl Mender {
                 kind,
             });
         }
-        if has_lost_slots {
-            self.drop_stranded();
-        }
         losses
     }
 
     /// Puts the sub-tables in order of which these bytes are lost.
     fn put_in_order(&mut self, bytes: &Range<usize>) {
         for word in self.store.index.words_of(bytes) {
+            self.tables += 1;
             let (store, local, _) = self.turn();
             let is_same_key = |one: Slot, other: Slot| {
                 // What is on flash is not read for that.
@@ -375,17 +421,7 @@ impl Mender {
             for slot in store.index.put_in_order(word, is_same_key) {
                 local.note_lost(slot);
             }
-        }
-    }
-
-    /// Drops what stands where no lookup looks, since a part of the index is lost.
-    fn drop_stranded(&mut self) {
-        let mut word = 0;
-        while word < self.store.index.words() {
-            let (store, local, _) = self.turn();
-            let (dropped, next) = store.index.drop_stranded(word);
-            dropped.into_iter().for_each(|slot| local.note_lost(slot));
-            word = next;
+            local.note_stranded();
         }
     }
 
@@ -393,15 +429,17 @@ impl Mender {
     fn count_slots_lost(&mut self, bytes: &Range<usize>) {
         for word in self.store.index.words_of(bytes) {
             let (store, local, _) = self.turn();
-            let gone = store.index.estimate_lost(word, bytes);
+            let gone = store.index.estimate_lost(word, bytes, Slot::is_taken);
             local.counters().lost.add(gone);
             local.counters().unlinked.add(gone);
+            let on_flash = store.index.estimate_lost(word, bytes, Slot::is_on_flash);
+            local.counters().flash_unlinked.add(on_flash);
         }
     }
 
     /// Drops all items of which a part is in `lost`, and moves what else is in the taken segments
-    /// away.
-    fn sweep(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds) {
+    /// away. It pauses between sub-tables.
+    fn sweep(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds, pause: Duration) {
         if self.damaged.is_empty() {
             return;
         }
@@ -416,6 +454,7 @@ impl Mender {
         let mut kept = Vec::new();
         let mut word = 0;
         while word < store.index.words() {
+            self.tables += 1;
             let (store, local, open) = self.turn();
             word = store.index.sweep(
                 word,
@@ -425,6 +464,12 @@ impl Mender {
                 }),
                 |place| visit(local, open, &wanted, place, now, &mut kept),
             );
+            local.note_stranded();
+            if !pause.is_zero() {
+                // Nobody's memory is kept meanwhile.
+                self.presence.leave(&self.store.epochs);
+                std::thread::sleep(pause);
+            }
         }
         // Where there was no room to move what lives there, the segment stays.
         self.taken.retain(|page| !kept.contains(page));

@@ -14,6 +14,7 @@ mod pin;
 #[cfg(not(loom))]
 mod poison;
 mod put;
+mod recall;
 mod touch;
 mod upload;
 mod uploading;
@@ -25,10 +26,12 @@ mod tests;
 pub use pin::Pinned;
 #[cfg(not(loom))]
 pub use poison::{PoisonMeans, PoisonTarget};
+pub use recall::Recall;
 pub use upload::Upload;
 
 use writer::Body;
 
+use crate::index::slot::Slot;
 use crate::look_ahead::Ahead;
 use crate::request::{
     Access, Arithmetic, ArithmeticResult, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put,
@@ -74,13 +77,28 @@ impl Burst<'_> {
         value: &[u8],
         counts_waits: bool,
     ) -> Stored {
-        let written = match self.writer().set_over(key, ahead, put, value) {
-            Ok(stored) => return stored,
-            Err(written) => written,
-        };
+        let done = self.writer().set_over(key, &ahead, put, value);
+        match done {
+            Ok(stored) => stored,
+            Err(written) => self.put_written(key, &ahead, put, value, written, counts_waits),
+        }
+    }
+
+    /// As [`Burst::store_counting`], for all that is more than a set over an item that was seen. Most
+    /// of its arguments are references, so that the fast path need not keep them at hand.
+    #[inline(never)]
+    fn put_written(
+        &mut self,
+        key: &Key<'_>,
+        ahead: &Ahead,
+        put: &Put,
+        value: &[u8],
+        written: Option<Slot>,
+        counts_waits: bool,
+    ) -> Stored {
         let mut writer = self.writer();
         writer.counts_waits = counts_waits;
-        writer.put(key, ahead, put, Body::Bytes(value), written)
+        writer.put(key, *ahead, put, Body::Bytes(value), written)
     }
 
     /// Gives the item another expiry and returns it: touch, gat. This takes memory if the item has

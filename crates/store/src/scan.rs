@@ -74,7 +74,8 @@ impl Burst<'_> {
         for slot in slots {
             let location = slot.location();
             let raw = local.item(location);
-            if !local.is_sound(location, raw) {
+            // Zeros that nobody has swept away yet are no item.
+            if !local.is_sound(location, raw) || raw.key_len() == 0 {
                 continue;
             }
             let is_lost = local.is_unsettled() && local.is_lost(location, raw);

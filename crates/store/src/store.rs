@@ -16,7 +16,7 @@ pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 pub use limit::LimitRefused;
 pub use stats::{NodeStats, Stats};
 pub use takeover::{ColdReason, Start, Warm};
-pub use tier::{FlashOptions, FlashRefused, FlashStats};
+pub use tier::{Admission, FlashOptions, FlashRefused, FlashStats};
 
 use crate::counters::Counters;
 use crate::epoch::Epochs;
@@ -423,6 +423,14 @@ impl Store {
             self.prefault = Prefault::start(Arc::clone(mapping), pages, config.lock_memory);
         }
         Ok(self)
+    }
+
+    /// Where all of its memory lies, and how long that is: for a network that is told of values by their addresses. It stays
+    /// as long as the store does.
+    #[cfg(not(loom))]
+    pub fn memory_range(&self) -> (std::ptr::NonNull<u8>, usize) {
+        let mapping = self.log.mapping();
+        (mapping.at(0), mapping.len())
     }
 
     /// Whether it was begun with items that another process wrote, whose lengths are what they are.

@@ -135,9 +135,10 @@ impl Worker {
     /// soon.
     pub fn end(&mut self, now: impl Into<UnixTime>) -> bool {
         let now = now.into();
-        self.presence.announce(&self.store.epochs);
+        let guard = self.presence.announce(&self.store.epochs);
         self.store.log.note_time(now.second());
         self.own.migrate(&self.store, MIGRATE_BUCKETS);
+        WorkerStore::new(&self.store, self.id, guard).note_stranded();
         for open in self.own.open.iter().chain(&self.own.cleaner.open) {
             self.store.log.publish_used(open);
         }
@@ -157,7 +158,9 @@ impl Worker {
     pub fn park(&mut self) {
         if self.presence.is_present() {
             // As long as it is present, the sub-tables stay what they are.
+            let guard = self.presence.announce(&self.store.epochs);
             self.own.migrate(&self.store, u32::MAX);
+            WorkerStore::new(&self.store, self.id, guard).note_stranded();
             self.presence.leave(&self.store.epochs);
             self.store.log.reclaim(&self.store.epochs);
         }

@@ -183,7 +183,7 @@ impl<'s> WorkerStore<'s> {
         let location = place.slot.location();
         let lives = item.key_is(key.bytes)
             && self.is_sound(location, item)
-            && self.death(location, item, now).is_none();
+            && self.is_alive(location, item, now);
         lives.then_some((place, item))
     }
 
@@ -373,6 +373,13 @@ impl<'s> WorkerStore<'s> {
         self.shared.log.note_dead(self.id, location, len);
     }
 
+    /// Whether the item at `location` lives at `now`; as [`WorkerStore::death`], where nobody asks why.
+    #[inline(always)]
+    fn is_alive(self, location: Location, item: RawItem<'_>, now: UnixTime) -> bool {
+        let ends = item.is_mortal() && self.end_of_life(item, now).is_some();
+        !ends && !self.shared.log.is_flushed(location)
+    }
+
     /// Why the item at `location` is dead at `now`, if it is.
     #[inline]
     pub(crate) fn death(
@@ -445,6 +452,12 @@ impl<'s> WorkerStore<'s> {
         }
         counters.lost.add(1);
         counters.unlinked.add(1);
+    }
+
+    /// Counts what splits have left where no lookup looks, in the burst in which one may have been completed.
+    #[inline]
+    pub(crate) fn note_stranded(self) {
+        self.shared.index.take_stranded(|slot| self.note_lost(slot));
     }
 
     /// Seals `open` if a part of its segment is lost: what is written there from here on would be

@@ -411,3 +411,103 @@ fn a_process_that_is_killed_at_a_loss_leaves_no_wrong_value() {
     }
     let _ = std::fs::remove_file(&path);
 }
+
+/// Loses a page that a key leads to, and has it seen to while nobody works.
+fn lose_and_mend(
+    worker: &mut Worker,
+    mender: &mut Mender,
+    name: &str,
+    target: PoisonTarget,
+) -> Mended {
+    let burst = worker.burst(NOW);
+    let key = burst.key(name.as_bytes());
+    let lost = burst
+        .poison(&key, target, BY)
+        .expect("it was possible before");
+    assert!(lost.is_some(), "{name} is there");
+    // It is met.
+    let _ = burst.get(&key, Access::default());
+    burst.close();
+    worker.park();
+    mender.mend(NOW).expect("a page was lost")
+}
+
+#[test]
+fn nothing_is_doubtful_after_a_few_steps_however_large_the_index_is() {
+    let _stack = install_thread().expect("there is memory");
+    let mut events = events();
+    let config = Config {
+        memory: 64 << 20,
+        survives_memory_errors: true,
+        seed: Some(3),
+        index_bits: Some(0),
+        ..Config::default()
+    };
+    let store = Store::new(config, NOW).expect("there is memory");
+    let mut worker = store.worker(0);
+    if !is_possible(&mut worker) {
+        return;
+    }
+    const KEYS: u64 = 400_000;
+    let right = |number: u64| value(number, 1, 20 + (number % 60) as usize);
+    for number in 0..KEYS {
+        let set = Put::set(0, Expiry::NEVER);
+        let stored = put(
+            &mut worker,
+            format!("key-{number}").as_bytes(),
+            &set,
+            &right(number),
+        );
+        assert!(matches!(stored, Stored::Stored { .. }));
+    }
+    let splits = store.stats().totals.splits;
+    assert!(splits > 40, "{splits}");
+    let mut mender = store.watch(events.take().expect("the list"));
+    // What it took to see that pages can be lost.
+    worker.park();
+    let _ = mender.mend(NOW);
+    let items = store.stats().items;
+    let mut quick = 0;
+    let mut lost = 0;
+    for round in 0..40 {
+        let name = format!("key-{}", 5000 + round * 7001);
+        let burst = worker.burst(NOW);
+        let is_there = burst
+            .get(&burst.key(name.as_bytes()), Access::default())
+            .is_ok();
+        burst.close();
+        if !is_there {
+            // It was on an earlier page.
+            continue;
+        }
+        let mended = lose_and_mend(&mut worker, &mut mender, &name, PoisonTarget::Item);
+        assert_eq!(mended.losses.len(), 1);
+        assert!(mended.items > 0 && mended.items < 200, "{mended:?}");
+        lost += mended.items;
+        // A header or a key is cut now and then: then all of the index is looked at.
+        assert!(mended.tables == 0 || mended.tables > splits, "{mended:?}");
+        quick += u64::from(mended.tables == 0);
+    }
+    assert!(quick > 25, "{quick}");
+    assert_eq!(store.stats().items, items - lost);
+    for round in 0..4 {
+        let name = format!("key-{}", 6000 + round * 7001);
+        let mended = lose_and_mend(&mut worker, &mut mender, &name, PoisonTarget::Index);
+        assert!(mended.tables > 0 && mended.tables <= 4, "{mended:?}");
+    }
+    // Right or missing, and no more is missing than was told.
+    let missing =
+        (0..KEYS).filter(
+            |&number| match get(&mut worker, format!("key-{number}").as_bytes()) {
+                Some(found) => {
+                    assert!(found == right(number), "a wrong value");
+                    false
+                }
+                None => true,
+            },
+        );
+    let missing = missing.count() as u64;
+    assert!(missing <= lost + 4 * 64 * 7, "{missing} {lost}");
+    worker.park();
+    *events = mender.into_events();
+}

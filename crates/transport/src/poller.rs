@@ -212,6 +212,7 @@ impl Poller {
                 host.borrow_mut().report_datagrams(token);
                 Ok(())
             }
+            (_, Source::Nothing) => Err(io::ErrorKind::Unsupported.into()),
             #[cfg(feature = "simulated")]
             (Set::Simulated(end), Source::Simulated(id)) => end.add(id, token),
             #[cfg(feature = "simulated")]
@@ -227,7 +228,7 @@ impl Poller {
         match (&self.set, source.into()) {
             (Set::Kernel(epoll), Source::Kernel(fd)) => epoll::delete(epoll, fd),
             // A connection is removed when its stream is dropped.
-            (_, Source::Userspace(_) | Source::UserspaceDatagrams) => Ok(()),
+            (_, Source::Userspace(_) | Source::UserspaceDatagrams | Source::Nothing) => Ok(()),
             #[cfg(feature = "simulated")]
             (Set::Simulated(end), Source::Simulated(id)) => end.remove(id),
             #[cfg(feature = "simulated")]

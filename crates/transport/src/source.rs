@@ -16,6 +16,8 @@ pub enum Source<'s> {
     Userspace(ConnectionId),
     /// All datagrams of the poller's own stack.
     UserspaceDatagrams,
+    /// Nothing: it is never waited for, and no poller takes it.
+    Nothing,
     /// One end of a simulated network.
     #[cfg(feature = "simulated")]
     Simulated(simulated::SourceId),

@@ -1,11 +1,13 @@
 //! A connection.
 
 mod encrypted;
+mod given;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use encrypted::Encrypted;
+use given::Given;
 
 use crate::kernel;
 use crate::outcome::{Handshake, Received, Sent, StreamFailure};
@@ -26,6 +28,8 @@ enum End {
     Kernel(OwnedFd),
     Userspace(userspace::StreamEnd),
     Tls(Box<Encrypted>),
+    /// Bytes that have all come, or none.
+    Given(Option<Box<Given>>),
     #[cfg(feature = "simulated")]
     Simulated(simulated::StreamEnd),
 }
@@ -34,6 +38,24 @@ impl Stream {
     pub(super) fn userspace(end: userspace::StreamEnd) -> Stream {
         Stream {
             end: End::Userspace(end),
+        }
+    }
+
+    /// A stream that no socket stands behind: `bytes` come from it, and then its end. What is sent to it is lost.
+    pub fn of_bytes(bytes: impl AsRef<[u8]> + 'static) -> Stream {
+        let given = Given {
+            bytes: Box::new(bytes),
+            at: std::cell::Cell::new(0),
+        };
+        Stream {
+            end: End::Given(Some(Box::new(given))),
+        }
+    }
+
+    /// As [`Stream::of_bytes`], of none.
+    pub fn of_nothing() -> Stream {
+        Stream {
+            end: End::Given(None),
         }
     }
 
@@ -85,6 +107,7 @@ impl Stream {
     pub fn has_more(&self) -> bool {
         match &self.end {
             End::Tls(end) => end.encryption.has_more(),
+            End::Given(end) => end.as_ref().is_some_and(|end| end.has_more()),
             _ => false,
         }
     }
@@ -137,6 +160,9 @@ impl Stream {
             End::Kernel(fd) => kernel::stream::receive(fd, space),
             End::Userspace(end) => end.receive(std::iter::once(space)),
             End::Tls(end) => end.receive(space),
+            End::Given(end) => end
+                .as_ref()
+                .map_or(Received::Ended, |end| end.receive(space)),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.receive(&mut [IoSliceMut::new(space)]),
         }
@@ -148,6 +174,9 @@ impl Stream {
             End::Kernel(fd) => kernel::stream::receive_vectored(fd, spaces),
             End::Userspace(end) => end.receive(spaces.iter_mut().map(|space| &mut **space)),
             End::Tls(end) => end.receive_vectored(spaces),
+            End::Given(end) => end
+                .as_ref()
+                .map_or(Received::Ended, |end| end.receive_vectored(spaces)),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.receive(spaces),
         }
@@ -159,6 +188,7 @@ impl Stream {
             End::Kernel(fd) => kernel::stream::send(fd, bytes),
             End::Userspace(end) => end.send(std::iter::once(bytes)),
             End::Tls(end) => end.send(&[IoSlice::new(bytes)]),
+            End::Given(_) => Sent::Broken,
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.send(&[IoSlice::new(bytes)]),
         }
@@ -188,6 +218,7 @@ impl Stream {
             End::Kernel(fd) => kernel::stream::send_vectored(fd, pieces, more),
             End::Userspace(end) => end.send(pieces.iter().map(|piece| &**piece)),
             End::Tls(end) => end.send(pieces),
+            End::Given(_) => Sent::Broken,
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.send(pieces),
         }
@@ -203,6 +234,7 @@ impl Stream {
                 end.say_end();
                 end.stream.end_output();
             }
+            End::Given(_) => {}
             // Dropping it has the same effect.
             #[cfg(feature = "simulated")]
             End::Simulated(_) => {}
@@ -218,6 +250,7 @@ impl Stream {
             }
             End::Userspace(end) => end.has_delivered(),
             End::Tls(end) => end.stream.has_delivered(),
+            End::Given(_) => true,
             #[cfg(feature = "simulated")]
             End::Simulated(_) => true,
         }
@@ -229,6 +262,7 @@ impl Stream {
             End::Kernel(fd) => fd.as_raw_fd(),
             End::Userspace(end) => end.number(),
             End::Tls(end) => end.stream.descriptor(),
+            End::Given(_) => -1,
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.descriptor(),
         }
@@ -240,6 +274,7 @@ impl Stream {
             End::Kernel(fd) => kernel::address::peer(fd),
             End::Userspace(end) => end.peer(),
             End::Tls(end) => end.stream.peer(),
+            End::Given(_) => PeerAddress::Unknown,
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.peer(),
         }
@@ -250,6 +285,7 @@ impl Stream {
         match &self.end {
             End::Userspace(end) => end.failure(),
             End::Tls(end) => end.stream.failure(),
+            End::Given(_) => None,
             // The kernel forgets the peer only of a broken connection.
             _ => (self.peer() == PeerAddress::Unknown).then_some(StreamFailure::Peer),
         }
@@ -261,6 +297,7 @@ impl Stream {
             End::Kernel(fd) => kernel::address::local(fd),
             End::Userspace(end) => end.local(),
             End::Tls(end) => end.stream.local(),
+            End::Given(_) => PeerAddress::Unknown,
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.local(),
         }
@@ -291,6 +328,7 @@ impl<'s> From<&'s Stream> for Source<'s> {
             End::Kernel(fd) => Source::Kernel(fd.as_fd()),
             End::Userspace(end) => Source::Userspace(end.id()),
             End::Tls(end) => Source::from(&end.stream),
+            End::Given(_) => Source::Nothing,
             #[cfg(feature = "simulated")]
             End::Simulated(end) => Source::Simulated(end.id()),
         }

@@ -36,6 +36,8 @@ enum What {
     Workers,
     /// Miss ratios on traces, beside LRU, S3-FIFO and memcached
     Hits,
+    /// Items on flash, beside memcached's extstore
+    Flash,
     /// Bytes of memory that an item takes, filled through the protocol
     Memory,
     /// Whole servers on loopback: coua, memcached, and a bare echo
@@ -62,6 +64,7 @@ impl What {
             What::Stack => "stack",
             What::Workers => "workers",
             What::Hits => "hits",
+            What::Flash => "flash",
             What::Memory => "memory",
             What::Server => "server",
             What::Memaslap => "memaslap",

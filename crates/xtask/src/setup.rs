@@ -17,6 +17,8 @@ pub(crate) struct Tools {
     pub(crate) python: PathBuf,
     /// A folder of jars: the clients of `tests/clients/java/pom.xml`.
     pub(crate) jars: PathBuf,
+    /// Another one: the clients of `tests/clients/java/discovery/pom.xml`.
+    pub(crate) discovery_jars: PathBuf,
     /// A `node_modules` with the clients of `tests/clients/memjs/package.json`.
     pub(crate) node_modules: PathBuf,
     /// Where Ruby finds Dalli.
@@ -35,7 +37,11 @@ pub(crate) fn run() -> Result<Tools> {
     packages::install(packages::OF_TESTS)?;
     Ok(Tools {
         python: clients::python()?,
-        jars: clients::jars()?,
+        jars: clients::jars("tests/clients/java/pom.xml", "clients/java")?,
+        discovery_jars: clients::jars(
+            "tests/clients/java/discovery/pom.xml",
+            "clients/java-discovery",
+        )?,
         node_modules: clients::node_modules()?,
         dalli: clients::dalli()?,
         memcached: memcached()?,

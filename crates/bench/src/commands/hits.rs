@@ -122,7 +122,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 /// The files that are named, and those in the folders that are named, except documentation.
-fn trace_files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn trace_files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
         if path.is_dir() {
@@ -162,7 +162,7 @@ fn points(flags: &Flags, stream: &Stream) -> anyhow::Result<Vec<Point>> {
     clippy::cast_possible_truncation,
     reason = "a share of a 32-bit number"
 )]
-fn share(keys: u32, percent: f64) -> u32 {
+pub(super) fn share(keys: u32, percent: f64) -> u32 {
     (f64::from(keys) * percent / 100.0) as u32
 }
 

@@ -53,6 +53,13 @@ pub(crate) struct Flags {
     /// exit status is 1 if a value is wrong, or one that was stored is missing
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     kills: Option<u32>,
+    /// With --kills: items also lie on flash, in a file of so many MiB; there are half as many items again as
+    /// memory holds
+    #[arg(long, value_name = "MIB", requires = "kills", value_parser = clap::value_parser!(u64).range(64..=1 << 22))]
+    flash: Option<u64>,
+    /// Folder for the file of --flash
+    #[arg(long, value_name = "FOLDER", default_value = "/var/tmp")]
+    flash_folder: PathBuf,
     /// Seconds of load after the first answer
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -73,7 +80,9 @@ Examples:
   coua alone, with 10 GiB
     coua-bench restart --memory 10240 --no-memcached
   A hundred kills
-    coua-bench restart --kills 100 --memory 256";
+    coua-bench restart --kills 100 --memory 256
+  With items on flash
+    coua-bench restart --kills 100 --memory 64 --flash 512 --value-size 1000";
 
 /// Bytes of a key.
 const KEY_LEN: usize = 16;
@@ -191,6 +200,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 flags,
                 server,
                 program: &program,
+                flash: None,
             }
             .measure(name, signal)?,
         );
@@ -203,6 +213,8 @@ struct Case<'a> {
     flags: &'a Flags,
     server: &'static str,
     program: &'a Path,
+    /// The file for items on flash.
+    flash: Option<MemoryFile>,
 }
 
 /// A server that runs; it is killed when this is dropped.
@@ -284,10 +296,18 @@ impl Case<'_> {
 
     fn start(&self, file: &MemoryFile) -> anyhow::Result<Running> {
         let address = free_address()?;
+        let mut more = vec!["-e".to_owned(), file.path().display().to_string()];
+        if let (Some(mib), Some(flash)) = (self.flags.flash, &self.flash) {
+            let path = flash.path().display();
+            more.extend([
+                "-o".to_owned(),
+                format!("ext_path={path}:{mib}m,ext_item_size=1"),
+            ]);
+        }
         let flags = process::Flags {
             memory: self.flags.memory,
             item_size_max: None,
-            more: vec!["-e".to_owned(), file.path().display().to_string()],
+            more,
         };
         let arguments = flags.arguments(address);
         let mut command = guard::command(self.program)?;

@@ -186,6 +186,7 @@ static void *at_once(void *cache) {
         coua_value value;
         coua_error own;
         if (coua_get(cache, TEXT("shared"), &value, &own) != COUA_OK || value.len != 6) {
+            fprintf(stderr, "%d %s\n", own.status, own.message);
             return "a get of many threads went wrong";
         }
         coua_value_release(&value, 1);
@@ -215,9 +216,7 @@ static void without_answers(coua_client *cache) {
 }
 
 /* With a login that is right, or one that is not. */
-static int logs_in(const char *server, int is_right, const char *options) {
-    coua_client *cache;
-    CHECK(coua_open(server, options, &cache, &error) == COUA_OK);
+static void logs_in(coua_client *cache, int is_right) {
     if (is_right) {
         CHECK(set(cache, "k", "v") == COUA_OK);
         holds(cache, "k", "v");
@@ -225,31 +224,71 @@ static int logs_in(const char *server, int is_right, const char *options) {
         CHECK(set(cache, "k", "v") == COUA_NOT_SENT && error.cause == COUA_CAUSE_TURNED_AWAY);
         CHECK(strstr(error.message, "authentication") != NULL && strstr(error.message, "wrong") == NULL);
     }
-    coua_close(cache);
-    puts("all well");
-    return 0;
 }
 
+/* To a server whose certificate nobody vouches for. */
+static void untrusted(coua_client *cache) {
+    coua_value value;
+    CHECK(set(cache, "k", "v") == COUA_NOT_SENT && error.cause == COUA_CAUSE_TLS);
+    CHECK(strstr(error.message, "TLS: invalid peer certificate") != NULL);
+    CHECK(coua_get(cache, TEXT("k"), &value, &error) == COUA_NOT_SENT);
+}
+
+/* To a server that wants a certificate and is shown none. */
+static void unknown(coua_client *cache) {
+    CHECK(set(cache, "k", "v") < 0 && error.cause == COUA_CAUSE_TLS);
+    CHECK(strstr(error.message, "CertificateRequired") != NULL);
+}
+
+/* How many servers there are. */
+static void count(coua_client *cache, size_t expected) {
+    coua_value value;
+    size_t lines = 0;
+    CHECK(coua_ask_servers(cache, "version", &value, &error) == COUA_OK);
+    for (size_t at = 0; at < value.len; at++) {
+        lines += value.bytes[at] == '\n';
+    }
+    coua_value_release(&value, 1);
+    CHECK(lines == expected);
+}
+
+static void all(coua_client *cache) {
+    stores(cache);
+    large(cache);
+    expiries(cache);
+    numbers(cache);
+    many(cache);
+    wrong(cache);
+    nobody_there();
+    threads(cache);
+    servers(cache);
+}
+
+/* SERVER [WHAT [OPTIONS]] */
 int main(int argc, char **argv) {
     coua_client *cache;
-    if (argc == 4) {
-        return logs_in(argv[1], strcmp(argv[2], "login") == 0, argv[3]);
+    const char *what = argc >= 3 ? argv[2] : "all";
+    CHECK(coua_abi_version() == COUA_ABI_VERSION && argc >= 2);
+    int32_t status = coua_open(argv[1], argc >= 4 ? argv[3] : NULL, &cache, &error);
+    if (strcmp(what, "refused") == 0) {
+        /* Nothing was made, and the message says why. */
+        CHECK(status < 0 && cache == NULL);
+        puts(error.message);
+        return 0;
     }
-    int is_mute = argc == 3 && strcmp(argv[2], "mute") == 0;
-    CHECK(coua_abi_version() == COUA_ABI_VERSION);
-    CHECK(argc >= 2 && coua_open(argv[1], is_mute ? "operation_timeout_ms=300" : NULL, &cache, &error) == COUA_OK);
-    if (is_mute) {
+    CHECK(status == COUA_OK);
+    if (strcmp(what, "all") == 0) {
+        all(cache);
+    } else if (strcmp(what, "mute") == 0) {
         without_answers(cache);
+    } else if (strcmp(what, "untrusted") == 0) {
+        untrusted(cache);
+    } else if (strcmp(what, "unknown") == 0) {
+        unknown(cache);
+    } else if (strcmp(what, "login") == 0 || strcmp(what, "no-login") == 0) {
+        logs_in(cache, strcmp(what, "login") == 0);
     } else {
-        stores(cache);
-        large(cache);
-        expiries(cache);
-        numbers(cache);
-        many(cache);
-        wrong(cache);
-        nobody_there();
-        threads(cache);
-        servers(cache);
+        count(cache, strtoul(what, NULL, 10));
     }
     coua_close(cache);
     puts("all well");

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use crate::batch::{Answered, Batch, Results, outcome};
 use crate::blocking::fetch::Fetch;
+use crate::blocking::follow::{Follower, follow};
 use crate::blocking::run::Running;
 use crate::blocking::servers::Servers;
 use crate::blocking::transport::{Connect, Sockets};
 use crate::config::Config;
+use crate::discovery::Discovery;
 use crate::error::Error;
 use crate::expiry::Expiry;
+use crate::fleet::Fleet;
 use crate::health::Admission;
 use crate::operations::operations;
 use crate::outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
@@ -38,29 +41,47 @@ use crate::wire::{ItemReply, Meta, Request, RequestError, StoreMode};
 /// request tries it again.
 #[derive(Clone, Debug)]
 pub struct Client {
-    servers: Arc<Servers>,
+    fleet: Arc<Fleet<Servers>>,
+    /// Whoever keeps the servers up to date.
+    _follower: Option<Follower>,
 }
 
 /// Makes a [`Client`] with other than plain sockets.
 #[derive(Debug)]
 pub struct Builder {
     config: Config,
-    connect: Box<dyn Connect>,
+    connect: Arc<dyn Connect>,
 }
 
 impl Builder {
     /// Has connections made by `connect`.
     #[must_use]
     pub fn transport(mut self, connect: impl Connect + 'static) -> Builder {
-        self.connect = Box::new(connect);
+        self.connect = Arc::new(connect);
         self
     }
 
     /// The client. Connections are opened when they are needed.
     #[must_use]
     pub fn build(self) -> Client {
-        let servers = Arc::new(Servers::new(self.config, self.connect));
-        Client { servers }
+        let servers = Servers::new(self.config, self.connect);
+        Client {
+            fleet: Arc::new(Fleet::Fixed(servers)),
+            _follower: None,
+        }
+    }
+
+    /// A client of the servers that those in the settings tell of, which are asked now and later by a thread.
+    ///
+    /// # Errors
+    /// When nobody tells; [`Error::Discovery`] when what is told is no list of servers.
+    pub fn discover(self, discovery: Discovery) -> Result<Client, Error> {
+        let sources = Servers::new(self.config, self.connect);
+        let (fleet, follower) = follow(sources, discovery)?;
+        Ok(Client {
+            fleet,
+            _follower: Some(follower),
+        })
     }
 }
 
@@ -83,7 +104,7 @@ impl Client {
     /// A client whose connections may be made in another way.
     #[must_use]
     pub fn builder(config: Config) -> Builder {
-        let connect = Box::new(Sockets);
+        let connect = Arc::new(Sockets);
         Builder { config, connect }
     }
 
@@ -107,12 +128,13 @@ impl Client {
 
     /// Sends the operations of a batch to their servers and waits for all results.
     pub fn run(&self, batch: Batch) -> Results {
+        let servers = self.fleet.now();
         let mut results: Vec<Option<Result<Answered, Error>>> = Vec::new();
         results.resize_with(batch.len(), || None);
-        let mut shares: Vec<Vec<usize>> = vec![Vec::new(); self.servers.list.len()];
+        let mut shares: Vec<Vec<usize>> = vec![Vec::new(); servers.list.len()];
         let mut trials = vec![Admission::Live; shares.len()];
         for (index, result) in results.iter_mut().enumerate() {
-            match self.servers.admit(batch.key(index)) {
+            match servers.admit(batch.key(index)) {
                 Ok((server, admission)) => {
                     shares[server].push(index);
                     if admission == Admission::Trial {
@@ -126,14 +148,7 @@ impl Client {
         let shares = shares.filter(|(_, (indexes, _))| !indexes.is_empty());
         let mut running: Vec<Running<'_>> = shares
             .filter_map(|(server, (indexes, admission))| {
-                Running::begin(
-                    &self.servers,
-                    server,
-                    admission,
-                    indexes,
-                    &batch,
-                    &mut results,
-                )
+                Running::begin(&servers, server, admission, indexes, &batch, &mut results)
             })
             .collect();
         for share in &mut running {
@@ -167,12 +182,13 @@ impl Client {
 
     /// Asks every server, whether it is ejected or not.
     fn on_each<T: Outcome>(&self, request: &Request<'_>) -> EachServer<T> {
-        let each = self.servers.list.iter().map(|server| {
+        let servers = self.fleet.now();
+        let each = servers.list.iter().map(|server| {
             let admission = match server.health.is_live() {
                 true => Admission::Live,
                 false => Admission::Trial,
             };
-            let answered = self.servers.attempt(server, admission, request);
+            let answered = servers.attempt(server, admission, request);
             (
                 server.name.to_string(),
                 answered.and_then(|reply| outcome(reply, &server.name, request.effect())),
@@ -185,9 +201,10 @@ impl Client {
     fn call<T: Outcome>(&self, request: Request<'_>) -> Result<T, Error> {
         let mut attempt = 1;
         loop {
-            let (server, admission) = self.servers.admit(request.key())?;
-            let server = &self.servers.list[server];
-            let answered = self.servers.attempt(server, admission, &request);
+            let servers = self.fleet.now();
+            let (server, admission) = servers.admit(request.key())?;
+            let server = &servers.list[server];
+            let answered = servers.attempt(server, admission, &request);
             match answered {
                 Err(error) if attempt < ATTEMPTS && may_repeat(&error) => attempt += 1,
                 answered => return outcome(answered?, &server.name, request.effect()),
@@ -202,10 +219,11 @@ impl Client {
         open: &[usize],
         results: &mut [Result<Option<Value>, Error>],
     ) -> Vec<usize> {
+        let servers = self.fleet.now();
         let mut shares: Vec<(Vec<usize>, Admission)> = Vec::new();
-        shares.resize_with(self.servers.list.len(), || (Vec::new(), Admission::Live));
+        shares.resize_with(servers.list.len(), || (Vec::new(), Admission::Live));
         for &index in open {
-            match self.servers.admit(keys[index]) {
+            match servers.admit(keys[index]) {
                 Ok((server, admission)) => {
                     shares[server].0.push(index);
                     if admission == Admission::Trial {
@@ -219,7 +237,7 @@ impl Client {
         let shares = shares.filter(|(_, (indexes, _))| !indexes.is_empty());
         let mut fetches: Vec<Fetch<'_>> = shares
             .filter_map(|(server, (indexes, admission))| {
-                Fetch::begin(&self.servers, server, admission, indexes, keys, results)
+                Fetch::begin(&servers, server, admission, indexes, keys, results)
             })
             .collect();
         for fetch in &mut fetches {

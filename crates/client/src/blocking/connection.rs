@@ -25,6 +25,8 @@ pub(super) struct Connection {
     transport: Box<dyn Transport>,
     pub(super) conversation: Conversation,
     used: Instant,
+    /// It must not be used again, though everything was answered.
+    is_broken: bool,
 }
 
 /// How long an operation may go on.
@@ -78,6 +80,7 @@ impl Connection {
             transport: transport.map_err(|error| Cause::connect(&error))?,
             conversation: begin(config),
             used: Instant::now(),
+            is_broken: false,
         };
         deadline.is_fresh = false;
         if config.login.is_some() {
@@ -150,6 +153,7 @@ impl Connection {
         }
         // Somewhat early, which costs no more than a look at the connection.
         self.used = deadline.begun;
+        self.is_broken |= self.transport.all_answered().is_err();
         Ok(())
     }
 
@@ -172,7 +176,7 @@ impl Connection {
 
     /// Whether the connection can be used for the request that `deadline` is of.
     pub(super) fn is_usable(&mut self, deadline: &Deadline) -> bool {
-        if !self.conversation.is_idle() {
+        if !self.conversation.is_idle() || self.is_broken {
             return false;
         }
         if deadline.begun.saturating_duration_since(self.used) < FRESH {

@@ -123,7 +123,7 @@ impl<'c> Fetch<'c> {
             self.failure = self.lease.drive(&mut self.deadline, feed, sink).err();
         }
         if is_answered.contains(&true) {
-            self.server.health.answered();
+            self.servers.answered(self.server);
         }
         for (at, error) in self.plan.refused.drain(..) {
             is_answered[at] = true;

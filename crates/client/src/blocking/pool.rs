@@ -48,11 +48,13 @@ impl Pool {
         }
     }
 
-    /// Lends an idle connection, or one that `open` makes, or waits for one.
+    /// Lends an idle connection, or one that `open` makes, or waits for one. `lost` is told of each idle one that turns
+    /// out to be of no use.
     pub(super) fn lend(
         &self,
         deadline: &mut Deadline,
         open: impl FnOnce() -> Result<Connection, Cause>,
+        lost: impl Fn(),
     ) -> Result<Lease<'_>, Cause> {
         let mut state = self.lock();
         loop {
@@ -69,6 +71,7 @@ impl Pool {
                     });
                 }
                 drop(connection);
+                lost();
                 state = self.lock();
                 state.open -= 1;
                 continue;

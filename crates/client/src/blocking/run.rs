@@ -120,7 +120,7 @@ impl<'c> Running<'c> {
             sent.get(at).copied()
         };
         if !replies.is_empty() {
-            self.server.health.answered();
+            self.servers.answered(self.server);
         }
         for completion in replies {
             let Some(index) = index_of(&self.sent, completion.ticket) else {

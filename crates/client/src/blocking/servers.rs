@@ -7,8 +7,10 @@ use crate::blocking::connection::{Connection, Deadline};
 use crate::blocking::pool::{Lease, Pool};
 use crate::blocking::transport::Connect;
 use crate::config::Config;
+use crate::discovery::Listed;
 use crate::error::{Cause, Error};
 use crate::health::{Admission, Health};
+use crate::observer::Event;
 use crate::selection::Selection;
 use crate::wire::request::Request;
 use crate::wire::{Completion, Conversation, Effect, Reply};
@@ -21,8 +23,8 @@ const CONNECTIONS: usize = 16;
 pub(super) struct Servers {
     pub(super) config: Config,
     selection: Selection,
-    pub(super) list: Vec<Server>,
-    connect: Box<dyn Connect>,
+    pub(super) list: Vec<Arc<Server>>,
+    pub(super) connect: Arc<dyn Connect>,
 }
 
 /// A server.
@@ -34,18 +36,39 @@ pub(super) struct Server {
     pub(super) health: Health,
 }
 
-impl Servers {
-    pub(super) fn new(config: Config, connect: Box<dyn Connect>) -> Servers {
-        let server = |(address, _): &(Address, u32)| Server {
+impl Server {
+    fn new(address: &Address, config: &Config) -> Arc<Server> {
+        Arc::new(Server {
             name: address.to_string().into(),
             address: address.clone(),
             pool: Pool::new(config.connections_per_server.unwrap_or(CONNECTIONS)),
             health: Health::default(),
-        };
+        })
+    }
+}
+
+impl Servers {
+    pub(super) fn new(config: Config, connect: Arc<dyn Connect>) -> Servers {
+        let server = |(address, _): &(Address, u32)| Server::new(address, &config);
         Servers {
             selection: Selection::new(&config),
             list: config.servers.iter().map(server).collect(),
             connect,
+            config,
+        }
+    }
+
+    /// The servers of a list, of which those that are here already keep their connections and their health.
+    pub(super) fn with(&self, listed: &Listed) -> Servers {
+        let config = listed.settings(&self.config);
+        let server = |(address, _): &(Address, u32)| {
+            let known = self.list.iter().find(|known| known.address == *address);
+            known.map_or_else(|| Server::new(address, &config), Arc::clone)
+        };
+        Servers {
+            selection: self.selection.with(&config),
+            list: config.servers.iter().map(server).collect(),
+            connect: Arc::clone(&self.connect),
             config,
         }
     }
@@ -66,15 +89,31 @@ impl Servers {
         server: &'s Server,
         deadline: &mut Deadline,
     ) -> Result<Lease<'s>, Cause> {
-        let open = || Connection::open(&*self.connect, &server.address, &self.config);
-        server.pool.lend(deadline, open)
+        let observer = &self.config.observer;
+        let open = || {
+            let connection = Connection::open(&*self.connect, &server.address, &self.config)?;
+            observer.tell(&server.name, || Event::Connected);
+            Ok(connection)
+        };
+        let lost = || observer.tell(&server.name, || Event::Lost(Cause::Closed));
+        server.pool.lend(deadline, open, lost)
+    }
+
+    /// Takes down that a server has answered.
+    #[inline]
+    pub(super) fn answered(&self, server: &Server) {
+        if server.health.answered() {
+            self.config.observer.tell(&server.name, || Event::Returned);
+        }
     }
 
     /// Takes down that a server has failed.
     pub(super) fn failed(&self, server: &Server, admission: Admission, cause: &Cause) {
         // Many threads of one's own are no fault of the server's.
-        if !matches!(cause, Cause::Busy(_)) {
-            self.selection.failed(&server.health, admission);
+        let observer = &self.config.observer;
+        observer.tell_failure(&server.name, cause);
+        if !matches!(cause, Cause::Busy(_)) && self.selection.failed(&server.health, admission) {
+            observer.tell(&server.name, || Event::Ejected);
         }
         if matches!(cause, Cause::Closed | Cause::Io(..) | Cause::Connect(..)) {
             server.pool.give_up();
@@ -106,7 +145,7 @@ impl Servers {
         // The answer may be whole although the connection failed behind it.
         let failure = match (reply, driven) {
             (Some(reply), _) => {
-                server.health.answered();
+                self.answered(server);
                 return Ok(reply);
             }
             (None, Err(cause)) => cause,

@@ -40,6 +40,14 @@ pub trait Transport: fmt::Debug + Send {
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] when neither happened.
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
+
+    /// Everything that was asked has been answered. A transport that is two in one can change over now.
+    ///
+    /// # Errors
+    /// They end the connection; what was answered stays so.
+    fn all_answered(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Opens connections.

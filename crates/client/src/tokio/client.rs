@@ -1,28 +1,26 @@
 //! Servers, and operations on them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ::tokio::sync::{mpsc, oneshot};
-use ::tokio::time::{Instant, timeout_at};
+use ::tokio::sync::oneshot;
 
-use crate::address::Address;
 use crate::batch::{Answered, Batch, Results};
 use crate::config::Config;
-use crate::error::{Cause, Error};
+use crate::discovery::Discovery;
+use crate::error::Error;
 use crate::expiry::Expiry;
-use crate::health::{Admission, Health};
+use crate::fleet::Fleet;
+use crate::health::Admission;
 use crate::key;
 use crate::operations::operations;
 use crate::outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
-use crate::selection::{ATTEMPTS, Selection, may_repeat};
-use crate::tokio::connection::{Answer, Command, IN_FLIGHT, Lost, Watch, serve};
+use crate::selection::{ATTEMPTS, may_repeat};
+use crate::tokio::follow::{Follower, follow};
+use crate::tokio::line::Command;
+use crate::tokio::servers::Servers;
 use crate::tokio::transport::{Connect, Sockets};
 use crate::wire::{Effect, ItemReply, Meta, Reply, Request, RequestError, StoreMode};
-
-/// Connections to one server, unless the settings say another number.
-const CONNECTIONS: usize = 2;
 
 /// Keys of one multi-get. A larger request is several of them, one after another.
 const MULTI_KEYS: usize = 256;
@@ -38,28 +36,9 @@ const MULTI_KEYS: usize = 256;
 /// asked, is closed.
 #[derive(Clone, Debug)]
 pub struct Client {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    config: Arc<Config>,
-    selection: Arc<Selection>,
-    servers: Vec<Server>,
-    connect: Arc<dyn Connect>,
-}
-
-#[derive(Debug)]
-struct Server {
-    name: Arc<str>,
-    address: Address,
-    health: Arc<Health>,
-    /// Why the connection that was opened last has failed, for callers who come too late to be told by it.
-    failure: Arc<Mutex<Option<Cause>>>,
-    /// Its connections, opened when they are needed.
-    queues: Vec<Mutex<Option<mpsc::Sender<Command>>>>,
-    /// Which connection the next request takes.
-    next: AtomicUsize,
+    fleet: Arc<Fleet<Servers>>,
+    /// Whoever keeps the servers up to date.
+    _follower: Option<Follower>,
 }
 
 /// Makes a [`Client`] with other than plain sockets.
@@ -80,24 +59,23 @@ impl Builder {
     /// The client. Connections are opened when they are needed.
     #[must_use]
     pub fn build(self) -> Client {
-        let config = self.config;
-        let connections = config.connections_per_server.unwrap_or(CONNECTIONS);
-        let server = |(address, _): &(Address, u32)| Server {
-            name: address.to_string().into(),
-            address: address.clone(),
-            health: Arc::default(),
-            failure: Arc::default(),
-            queues: (0..connections).map(|_| Mutex::default()).collect(),
-            next: AtomicUsize::new(0),
-        };
-        let inner = Inner {
-            selection: Arc::new(Selection::new(&config)),
-            servers: config.servers.iter().map(server).collect(),
-            connect: self.connect,
-            config: Arc::new(config),
-        };
-        let inner = Arc::new(inner);
-        Client { inner }
+        Client {
+            fleet: Arc::new(Fleet::Fixed(Servers::new(self.config, self.connect))),
+            _follower: None,
+        }
+    }
+
+    /// A client of the servers that those in the settings tell of, which are asked now and later by a task.
+    ///
+    /// # Errors
+    /// When nobody tells; [`Error::Discovery`] when what is told is no list of servers.
+    pub async fn discover(self, discovery: Discovery) -> Result<Client, Error> {
+        let sources = Servers::new(self.config, self.connect);
+        let (fleet, follower) = follow(sources, discovery).await?;
+        Ok(Client {
+            fleet,
+            _follower: Some(follower),
+        })
     }
 }
 
@@ -147,15 +125,16 @@ impl Client {
 
     /// Sends the operations of a batch to their servers and waits for all results.
     pub async fn run(&self, batch: Batch) -> Results {
-        let inner = &self.inner;
-        let deadline = inner.deadline();
+        let now = self.fleet.now();
+        let servers = &*now;
+        let deadline = servers.deadline();
         let batch = Arc::new(batch);
         let mut results: Vec<Option<Result<Answered, Error>>> = Vec::new();
         results.resize_with(batch.len(), || None);
         let mut shares: Vec<(Vec<usize>, Admission)> = Vec::new();
-        shares.resize_with(inner.servers.len(), || (Vec::new(), Admission::Live));
+        shares.resize_with(servers.list.len(), || (Vec::new(), Admission::Live));
         for (index, result) in results.iter_mut().enumerate() {
-            match inner.admit(batch.key(index)) {
+            match servers.admit(batch.key(index)) {
                 Ok((server, admission)) => {
                     shares[server].0.push(index);
                     if admission == Admission::Trial {
@@ -171,7 +150,7 @@ impl Client {
                 continue;
             }
             // One connection keeps the order of operations on one key.
-            let queue = inner.queue(server, admission);
+            let queue = servers.queue(server, admission);
             for indexes in batch.groups(&indexes, MULTI_KEYS) {
                 let (caller, answer) = oneshot::channel();
                 let command = Command::Several {
@@ -179,14 +158,14 @@ impl Client {
                     indexes: indexes.clone(),
                     caller,
                 };
-                let sent = inner.send(server, &queue, command, deadline).await;
+                let sent = servers.send(server, &queue, command, deadline).await;
                 asked.push((server, indexes, sent.map(|()| answer)));
             }
         }
         for (server, indexes, sent) in asked {
             let (answers, is_sent) = match sent {
                 Ok(answer) => {
-                    let waited = inner.wait(server, Effect::Unknown, answer, deadline);
+                    let waited = servers.wait(server, Effect::Unknown, answer, deadline);
                     (waited.await, true)
                 }
                 Err(error) => (Err(error), false),
@@ -196,8 +175,8 @@ impl Client {
                     for (&index, answer) in indexes.iter().zip(answers) {
                         let effect = batch.request(index).effect();
                         results[index] = Some(match answer {
-                            Ok(reply) => Ok(inner.answered(server, effect, reply)),
-                            Err(lost) => Err(inner.lost(server, lost)),
+                            Ok(reply) => Ok(servers.answered(server, effect, reply)),
+                            Err(lost) => Err(servers.lost(server, lost)),
                         });
                     }
                 }
@@ -206,7 +185,7 @@ impl Client {
                         // What was not sent is known for all; else it depends on the request.
                         let error = match (&error, is_sent) {
                             (Error::OutcomeUnknown { cause, .. }, true) => {
-                                inner.error(server, batch.request(index).effect(), cause.clone())
+                                servers.error(server, batch.request(index).effect(), cause.clone())
                             }
                             _ => error.clone(),
                         };
@@ -242,14 +221,14 @@ impl Client {
 
     /// Asks every server, whether it is ejected or not.
     async fn on_each<T: Outcome>(&self, request: Request<'_>) -> EachServer<T> {
-        let request = Arc::new(request.into_owned());
-        let mut each = Vec::with_capacity(self.inner.servers.len());
-        for (index, server) in self.inner.servers.iter().enumerate() {
+        let servers = self.fleet.now();
+        let mut each = Vec::with_capacity(servers.list.len());
+        for (index, server) in servers.list.iter().enumerate() {
             let admission = match server.health.is_live() {
                 true => Admission::Live,
                 false => Admission::Trial,
             };
-            let answered = self.inner.attempt(index, admission, &request).await;
+            let answered = servers.attempt(index, admission, &request).await;
             each.push((
                 server.name.to_string(),
                 answered.and_then(Answered::outcome),
@@ -260,11 +239,11 @@ impl Client {
 
     /// Sends a request to the server of its key.
     async fn call<T: Outcome>(&self, request: Request<'_>) -> Result<T, Error> {
-        let request = Arc::new(request.into_owned());
         let mut attempt = 1;
         loop {
-            let (server, admission) = self.inner.admit(request.key())?;
-            match self.inner.attempt(server, admission, &request).await {
+            let servers = self.fleet.now();
+            let (server, admission) = servers.admit(request.key())?;
+            match servers.attempt(server, admission, &request).await {
                 Err(error) if attempt < ATTEMPTS && may_repeat(&error) => attempt += 1,
                 answered => return answered?.outcome(),
             }
@@ -278,16 +257,17 @@ impl Client {
         open: &[usize],
         results: &mut [Result<Option<Value>, Error>],
     ) {
-        let inner = &self.inner;
-        let deadline = inner.deadline();
+        let now = self.fleet.now();
+        let servers = &*now;
+        let deadline = servers.deadline();
         let mut shares: Vec<(Vec<usize>, Admission)> = Vec::new();
-        shares.resize_with(inner.servers.len(), || (Vec::new(), Admission::Live));
+        shares.resize_with(servers.list.len(), || (Vec::new(), Admission::Live));
         for &index in open {
-            if let Err(error) = key::form(keys[index], inner.config.limits.binary_keys) {
+            if let Err(error) = key::form(keys[index], servers.config.limits.binary_keys) {
                 results[index] = Err(error.into());
                 continue;
             }
-            match inner.admit(keys[index]) {
+            match servers.admit(keys[index]) {
                 Ok((server, admission)) => {
                     shares[server].0.push(index);
                     if admission == Admission::Trial {
@@ -302,25 +282,25 @@ impl Client {
             if indexes.is_empty() {
                 continue;
             }
-            let queue = inner.queue(server, *admission);
+            let queue = servers.queue(server, *admission);
             for group in indexes.chunks(MULTI_KEYS) {
                 let keys = group.iter().map(|&index| Box::from(keys[index])).collect();
                 let (caller, answer) = oneshot::channel();
                 let command = Command::Many { keys, caller };
-                let sent = inner.send(server, &queue, command, deadline).await;
+                let sent = servers.send(server, &queue, command, deadline).await;
                 asked.push((server, group, sent.map(|()| answer)));
             }
         }
         for (server, group, sent) in asked {
             let answers: Result<Vec<Option<Reply>>, Error> = match sent {
-                Ok(answer) => inner.wait(server, Effect::Reads, answer, deadline).await,
+                Ok(answer) => servers.wait(server, Effect::Reads, answer, deadline).await,
                 Err(error) => Err(error),
             };
             match answers {
                 Ok(answers) => {
                     for (&index, reply) in group.iter().zip(answers) {
                         results[index] = match reply {
-                            Some(reply) => inner.answered(server, Effect::Reads, reply).outcome(),
+                            Some(reply) => servers.answered(server, Effect::Reads, reply).outcome(),
                             None => Ok(None),
                         };
                     }
@@ -332,173 +312,5 @@ impl Client {
                 }
             }
         }
-    }
-}
-
-impl Inner {
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.config.operation_timeout
-    }
-
-    /// The server that is asked for a key now.
-    fn admit(&self, key: &[u8]) -> Result<(usize, Admission), Error> {
-        let admitted = self
-            .selection
-            .admit(key, |server| &self.servers[server].health);
-        admitted.map_err(|ejected| self.error(ejected.home, Effect::NotSent, Cause::Ejected))
-    }
-
-    fn error(&self, server: usize, effect: Effect, cause: Cause) -> Error {
-        Error::of(&self.servers[server].name, effect, cause)
-    }
-
-    fn answered(&self, server: usize, effect: Effect, reply: Reply) -> Answered {
-        let server = Arc::clone(&self.servers[server].name);
-        Answered {
-            reply,
-            server,
-            effect,
-        }
-    }
-
-    /// A connection's queue. The task of a connection that is not there, or has failed, begins.
-    fn queue(&self, server: usize, admission: Admission) -> mpsc::Sender<Command> {
-        let server = &self.servers[server];
-        let at = server.next.fetch_add(1, Ordering::Relaxed) % server.queues.len();
-        let mut queue = locked(&server.queues[at]);
-        if let Some(queue) = queue.as_ref().filter(|queue| !queue.is_closed()) {
-            return queue.clone();
-        }
-        let (sender, commands) = mpsc::channel(IN_FLIGHT);
-        *locked(&server.failure) = None;
-        let watch = ServerWatch {
-            health: Arc::clone(&server.health),
-            failure: Arc::clone(&server.failure),
-            selection: Arc::clone(&self.selection),
-            admission,
-        };
-        ::tokio::spawn(serve(
-            Arc::clone(&self.connect),
-            server.address.clone(),
-            Arc::clone(&self.config),
-            commands,
-            watch,
-        ));
-        *queue = Some(sender.clone());
-        sender
-    }
-
-    async fn attempt(
-        &self,
-        server: usize,
-        admission: Admission,
-        request: &Arc<Request<'static>>,
-    ) -> Result<Answered, Error> {
-        let deadline = self.deadline();
-        let effect = request.effect();
-        let queue = self.queue(server, admission);
-        let answer = self.send_one(server, &queue, request, deadline).await?;
-        let reply = self.wait(server, effect, answer, deadline).await?;
-        Ok(self.answered(server, effect, reply))
-    }
-
-    async fn send_one(
-        &self,
-        server: usize,
-        queue: &mpsc::Sender<Command>,
-        request: &Arc<Request<'static>>,
-        deadline: Instant,
-    ) -> Result<oneshot::Receiver<Answer>, Error> {
-        let (caller, answer) = oneshot::channel();
-        let request = Arc::clone(request);
-        let command = Command::One { request, caller };
-        self.send(server, queue, command, deadline).await?;
-        Ok(answer)
-    }
-
-    /// Puts a command in a queue, and waits for room there.
-    async fn send(
-        &self,
-        server: usize,
-        queue: &mpsc::Sender<Command>,
-        command: Command,
-        deadline: Instant,
-    ) -> Result<(), Error> {
-        let command = match queue.try_send(command) {
-            Ok(()) => return Ok(()),
-            Err(mpsc::error::TrySendError::Full(command)) => command,
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(self.closed(server)),
-        };
-        match timeout_at(deadline, queue.send(command)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(self.closed(server)),
-            Err(_) => {
-                let cause = Cause::Busy(self.config.operation_timeout);
-                Err(self.error(server, Effect::NotSent, cause))
-            }
-        }
-    }
-
-    fn lost(&self, server: usize, lost: Lost) -> Error {
-        match lost {
-            Lost::Request(error) => error.into(),
-            Lost::Connection(effect, cause) => self.error(server, effect, cause),
-        }
-    }
-
-    /// A connection was closed before it took a command.
-    fn closed(&self, server: usize) -> Error {
-        let cause = locked(&self.servers[server].failure).clone();
-        self.error(server, Effect::NotSent, cause.unwrap_or(Cause::Closed))
-    }
-
-    /// Waits for the answer to a command.
-    async fn wait<T>(
-        &self,
-        server: usize,
-        effect: Effect,
-        answer: oneshot::Receiver<Result<T, Lost>>,
-        deadline: Instant,
-    ) -> Result<T, Error> {
-        match timeout_at(deadline, answer).await {
-            Ok(Ok(Ok(answer))) => Ok(answer),
-            Ok(Ok(Err(lost))) => Err(self.lost(server, lost)),
-            // The runtime has ended the connection's task.
-            Ok(Err(_)) => Err(self.error(server, effect, Cause::Closed)),
-            Err(_) => {
-                let cause = Cause::Timeout(self.config.operation_timeout);
-                Err(self.error(server, effect, cause))
-            }
-        }
-    }
-}
-
-/// Every state that a panic can leave behind is a valid one.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Keeps a server's health by what its connection tells.
-struct ServerWatch {
-    health: Arc<Health>,
-    failure: Arc<Mutex<Option<Cause>>>,
-    selection: Arc<Selection>,
-    /// How the connection came to be opened.
-    admission: Admission,
-}
-
-impl Watch for ServerWatch {
-    fn answered(&self) {
-        self.health.answered();
-    }
-
-    fn failed(&self, cause: &Cause) {
-        *locked(&self.failure) = Some(cause.clone());
-        // A trial is over with the first answer.
-        let admission = match self.health.is_live() {
-            true => Admission::Live,
-            false => self.admission,
-        };
-        self.selection.failed(&self.health, admission);
     }
 }

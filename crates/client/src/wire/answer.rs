@@ -52,6 +52,8 @@ pub(super) enum Shape {
     Stats,
     Version,
     Noop,
+    /// A list of servers at most, then `END`.
+    Cluster,
 }
 
 /// An answer that has come in part.
@@ -151,6 +153,7 @@ impl Shape {
             Verb::Stats(_) => Shape::Stats,
             Verb::Version => Shape::Version,
             Verb::Noop => Shape::Noop,
+            Verb::Cluster => Shape::Cluster,
         }
     }
 
@@ -169,7 +172,7 @@ impl Shape {
             | (MetaGet | MetaStore | MetaDelete | MetaArithmetic, Answer::MetaDone)
             | (Shape::Quiet { .. } | Shape::Noop, Answer::MetaNoop)
             | (Shape::Ok, Answer::Ok) => Some(Status::Done),
-            (ClassicGet, Answer::End)
+            (ClassicGet | Shape::Cluster, Answer::End)
             | (ClassicStore | ClassicDelete | ClassicTouch | ClassicNumber, Answer::NotFound)
             | (MetaGet, Answer::MetaMiss)
             | (MetaGet | MetaStore | MetaDelete | MetaArithmetic, Answer::MetaNotFound) => {
@@ -349,7 +352,7 @@ pub(super) fn whole_value(
         value: Some(value),
         flags,
     };
-    if expected.shape == Shape::ClassicGet {
+    if matches!(expected.shape, Shape::ClassicGet | Shape::Cluster) {
         *partial = Partial::Hit(item);
         return Ok(None);
     }

@@ -312,7 +312,11 @@ impl Conversation {
                 cas,
                 key,
             } => {
+                // `CONFIG` answers one request alone, and `VALUE` all others.
+                let is_config = input.first() == Some(&b'C');
                 let index = match expected.shape {
+                    Shape::Cluster if is_config => Some(0),
+                    _ if is_config => None,
                     Shape::ClassicGet => Some(0),
                     Shape::MultiGet { .. } => {
                         let keys = self.multi_keys.front_mut();

@@ -45,6 +45,7 @@ pub(crate) fn encode(
         }
         Verb::Version => out.extend_from_slice(b"version\r\n"),
         Verb::Noop => out.extend_from_slice(b"mn\r\n"),
+        Verb::Cluster => out.extend_from_slice(b"config get cluster\r\n"),
         _ => {
             let form = key::form(&request.key, limits.binary_keys)?;
             check_value(request, limits)?;
@@ -99,7 +100,9 @@ fn meta(request: &Request<'_>, form: KeyForm, out: &mut Vec<u8>) -> Result<(), R
             MetaVerb::Delete => b"md ",
             MetaVerb::Arithmetic => b"ma ",
         },
-        Verb::FlushAll { .. } | Verb::Stats(_) | Verb::Version | Verb::Noop => return Ok(()),
+        Verb::FlushAll { .. } | Verb::Stats(_) | Verb::Version | Verb::Noop | Verb::Cluster => {
+            return Ok(());
+        }
     };
     out.extend_from_slice(verb);
     key::write(&request.key, form, out);
@@ -225,7 +228,7 @@ fn classic(request: &Request<'_>, form: KeyForm, out: &mut Vec<u8>) -> Result<()
             write(out, format_args!(" {}\r\n", arithmetic.delta));
         }
         Verb::Meta(_) => return Err(RequestError::NeedsMeta("a meta command")),
-        Verb::FlushAll { .. } | Verb::Stats(_) | Verb::Version | Verb::Noop => {}
+        Verb::FlushAll { .. } | Verb::Stats(_) | Verb::Version | Verb::Noop | Verb::Cluster => {}
     }
     Ok(())
 }

@@ -34,6 +34,8 @@ pub(crate) enum Verb<'a> {
     Version,
     /// Meta's `mn`: does nothing, and is answered.
     Noop,
+    /// `config get cluster`.
+    Cluster,
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +72,7 @@ impl Verb<'_> {
             Verb::Stats(what) => Verb::Stats(Cow::Owned(what.into_owned())),
             Verb::Version => Verb::Version,
             Verb::Noop => Verb::Noop,
+            Verb::Cluster => Verb::Cluster,
         }
     }
 }
@@ -202,6 +205,13 @@ impl<'a> Request<'a> {
         Self::of(b"", Verb::Noop)
     }
 
+    /// Which servers the fleet has, as AWS's memcached and coua know it: `config get cluster`. The answer is an item
+    /// whose value is the list, or a miss.
+    #[must_use]
+    pub fn cluster() -> Self {
+        Self::of(b"", Verb::Cluster)
+    }
+
     fn of(key: &'a [u8], verb: Verb<'a>) -> Self {
         let key = Cow::Borrowed(key);
         Request { key, verb }
@@ -228,7 +238,7 @@ impl<'a> Request<'a> {
         match &self.verb {
             Verb::Get { expiry, .. } => expiry.is_none(),
             Verb::Stats(what) => what.is_empty(),
-            Verb::Version | Verb::Noop => true,
+            Verb::Version | Verb::Noop | Verb::Cluster => true,
             Verb::Meta(meta) => meta.reads_only(),
             _ => false,
         }

@@ -116,9 +116,12 @@ fn serve(stream: TcpStream, connection: usize, mischief: &dyn Mischief) -> Optio
 }
 
 /// Reads a request and makes its answer.
-fn answer(input: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+pub(crate) fn answer(input: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut line = String::new();
     if input.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    if !line.ends_with('\n') {
         return None;
     }
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -135,6 +138,12 @@ fn answer(input: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
         "mg" if flags.contains(&"v") => {
             let key = words[1];
             format!("VA {} f0\r\n{key}\r\n", key.len()).into_bytes()
+        }
+        "set" => {
+            let len: u64 = words[4].parse().ok()?;
+            let mut body = input.take(len + 2);
+            std::io::copy(&mut body, &mut std::io::sink()).ok()?;
+            b"STORED\r\n".to_vec()
         }
         "ms" => {
             let len: u64 = words[2].parse().ok()?;

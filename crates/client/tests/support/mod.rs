@@ -4,6 +4,7 @@
 //! memcached is what `MEMCACHED_BIN` names, else what `scripts/memcached-current` fetches.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+pub(crate) mod certificates;
 pub(crate) mod fake;
 
 use std::env;

@@ -6,16 +6,17 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FlockOperation, flock, ioctl_blksszget};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, flock, ioctl_blksszget};
 
 use super::probe_buffer;
-use crate::device::OpenError;
+use crate::device::{Failure, OpenError};
 
 /// An open file or block device, locked for this process.
 pub(super) struct Target {
     pub(super) file: File,
     pub(super) len: u64,
     pub(super) sector_len: usize,
+    pub(super) is_block: bool,
     /// Whether transfers go round the page cache, or why not.
     pub(super) direct: Result<(), io::ErrorKind>,
 }
@@ -54,8 +55,7 @@ impl Target {
         lock(&file)?;
         let kind = file.metadata().map_err(OpenError::at("stat"))?.file_type();
         if kind.is_block_device() {
-            let has = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
-                .map_err(OpenError::at("seek"))?;
+            let has = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(OpenError::at("seek"))?;
             if len.is_some_and(|len| len > has) {
                 return Err(OpenError::TooSmall);
             }
@@ -69,6 +69,7 @@ impl Target {
                 file,
                 len,
                 sector_len,
+                is_block: true,
                 direct,
             });
         }
@@ -85,8 +86,24 @@ impl Target {
             file,
             len,
             sector_len,
+            is_block: false,
             direct,
         })
+    }
+
+    /// What a failure comes to. Requests to a disk that was pulled out fail as if its medium had errors; but the
+    /// kernel then knows of no sectors of it.
+    pub(super) fn judged(&self, failure: Failure) -> Failure {
+        let is_gone = || {
+            matches!(
+                rustix::fs::seek(&self.file, SeekFrom::End(0)),
+                Ok(0) | Err(_)
+            )
+        };
+        match failure {
+            Failure::Media if self.is_block && is_gone() => Failure::Removed,
+            other => other,
+        }
     }
 }
 

@@ -133,7 +133,7 @@ impl Shared {
                 rustix::fs::fallocate(file, DISCARD, from, len).map_err(io::Error::from)
             }
         };
-        let result = result.map_err(|error| Failure::of(&error));
+        let result = result.map_err(|error| self.target.judged(Failure::of(&error)));
         InFlight::of(request.token, request.command).completed(result)
     }
 }

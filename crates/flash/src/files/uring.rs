@@ -107,7 +107,7 @@ pub(super) fn open(
         ring,
         unpolled,
         depth,
-        _target: target,
+        target,
     })
 }
 
@@ -117,7 +117,7 @@ pub(super) struct UringQueue {
     ring: Ring<Files>,
     unpolled: Option<Ring<Files>>,
     depth: usize,
-    _target: Arc<Target>,
+    target: Arc<Target>,
 }
 
 impl Queue for UringQueue {
@@ -161,6 +161,9 @@ impl Queue for UringQueue {
             if ring.slots.in_flight() > 0 {
                 ring.poll(into);
             }
+        }
+        for done in &mut into[before..] {
+            done.result = done.result.map_err(|failure| self.target.judged(failure));
         }
         into.len() - before
     }

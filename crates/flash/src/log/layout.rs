@@ -6,7 +6,7 @@ use crate::device::Identity;
 pub(super) const GRANULE: usize = 32;
 
 /// Bits of a location's address.
-const ADDRESS_BITS: u32 = 40;
+pub(super) const ADDRESS_BITS: u32 = 40;
 
 /// How much is read for each length class: the first that the record fits into.
 const CLASSES: [usize; 16] = [
@@ -48,6 +48,21 @@ impl Location {
     /// What [`Location::to_bits`] gave. Any other bits make a location at which there is no record.
     pub fn from_bits(bits: u64) -> Location {
         Location(bits & ((1 << (ADDRESS_BITS + 4)) - 1))
+    }
+
+    /// The bits, and `more` in those of the address that are not in use by a volume whose addresses have so many bits.
+    pub(super) fn with_more(self, address_bits: u32, more: u64) -> u64 {
+        let spare = (1 << ADDRESS_BITS) - (1 << address_bits);
+        self.0 & !spare | more << address_bits & spare
+    }
+
+    /// What [`Location::with_more`] was given.
+    pub(super) fn apart(bits: u64, address_bits: u32) -> (Location, u64) {
+        let spare = (1 << ADDRESS_BITS) - (1 << address_bits);
+        (
+            Location::from_bits(bits & !spare),
+            (bits & spare) >> address_bits,
+        )
     }
 
     /// In granules from the volume's beginning.
@@ -150,6 +165,14 @@ impl Layout {
         })
     }
 
+    /// How many bits the largest address has.
+    pub(super) fn address_bits(&self) -> u32 {
+        let granules = u64::from(self.segments) * (self.segment_len / GRANULE) as u64;
+        (granules - 1)
+            .checked_ilog2()
+            .map_or(0, |highest| highest + 1)
+    }
+
     /// Where a segment lies.
     pub(super) fn place(&self, segment: u32) -> Place {
         let after = self
@@ -238,6 +261,20 @@ mod tests {
         assert_eq!(layout.resolve(layout.locate(3, 0, 1)), None);
         assert!(layout_of(&[&device(1)]).is_none());
         assert!(layout_of(&[]).is_none());
+    }
+
+    #[test]
+    fn what_an_address_leaves_over_takes_other_bits() {
+        for (mib, bits) in [(4, 17), (64 << 20, 40)] {
+            let layout = layout_of(&[&device(mib)]).expect("room");
+            assert_eq!(layout.address_bits(), bits);
+            let last = layout.locate(layout.segments - 1, (1 << 20) - 32, 32);
+            for more in [0, 1, u64::MAX] {
+                let both = last.with_more(bits, more);
+                let kept = more & ((1 << (40 - bits)) - 1);
+                assert_eq!(Location::apart(both, bits), (last, kept));
+            }
+        }
     }
 
     #[test]

@@ -7,10 +7,12 @@ use super::volume::Volume;
 
 /// Memory for reads and writes of one worker.
 pub struct WorkerMemory {
-    /// Pools for reads, shortest buffers first.
-    reads: Vec<Pool>,
+    /// Pools for reads, shortest buffers first, and how many buffers each has.
+    reads: Vec<(Pool, usize)>,
     /// Buffers as long as a segment.
     pub(super) segments: Vec<Buffer>,
+    /// A device has it pinned for good: buffers of which pages were lost and replaced are not used again.
+    pub(super) is_pinned: bool,
 }
 
 /// What lies around a record of so many bytes: it may begin and end within sectors.
@@ -46,28 +48,56 @@ impl WorkerMemory {
         let rest = memory.split_off(for_middle);
         reads.insert(0, Pool::carve(std::mem::replace(&mut memory, rest), middle));
         reads.insert(0, Pool::carve(memory, short));
-        WorkerMemory { reads, segments }
+        let with_count = |pool: Pool| {
+            let count = pool.available();
+            (pool, count)
+        };
+        WorkerMemory {
+            reads: reads.into_iter().map(with_count).collect(),
+            segments,
+            is_pinned: false,
+        }
     }
 
-    /// A buffer of so many bytes or more.
+    /// A buffer of so many bytes or more. Shorter reads leave half of the longer buffers to the reads that need them: else
+    /// what is read ahead, and not used yet, could keep those from ever going on.
     pub(super) fn take(&mut self, len: usize) -> Option<Buffer> {
-        let fitting = self
-            .reads
-            .iter_mut()
-            .filter(|pool| pool.buffer_len() >= len);
-        fitting.into_iter().find_map(Pool::take)
+        let fitting = self.reads.iter_mut();
+        let mut fitting = fitting.filter(|(pool, _)| pool.buffer_len() >= len);
+        let (own, _) = fitting.next()?;
+        own.take().or_else(|| {
+            let mut ample = fitting.filter(|(pool, count)| pool.available() > count / 2);
+            ample.find_map(|(pool, _)| pool.take())
+        })
     }
 
     /// Takes one back.
     pub(super) fn give_back(&mut self, buffer: Buffer) {
         let len = buffer.len();
-        if let Some(pool) = self.reads.iter_mut().find(|pool| pool.buffer_len() == len) {
-            pool.give_back(buffer);
+        let mut pools = self.reads.iter_mut().map(|(pool, _)| pool);
+        if let Some(pool) = pools.find(|pool| pool.buffer_len() == len) {
+            match self.is_pinned && buffer.has_replaced_pages() {
+                true => pool.set_aside(buffer),
+                false => pool.give_back(buffer),
+            }
         }
+    }
+
+    /// Takes the memory of a segment back.
+    pub(super) fn give_back_segment(&mut self, buffer: Buffer) {
+        if !self.is_pinned || !buffer.has_replaced_pages() {
+            self.segments.push(buffer);
+        }
+    }
+
+    /// Whether there are buffers of so many bytes or more, lent ones too.
+    pub(super) fn has(&self, len: usize) -> bool {
+        let mut fitting = (self.reads.iter()).filter(|(pool, _)| pool.buffer_len() >= len);
+        fitting.any(|(pool, _)| pool.left() > 0)
     }
 
     /// How many reads can be under way at most.
     pub(super) fn reads(&self) -> usize {
-        self.reads.iter().map(Pool::available).sum()
+        self.reads.iter().map(|(pool, _)| pool.available()).sum()
     }
 }

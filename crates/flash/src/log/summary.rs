@@ -126,6 +126,11 @@ pub(super) fn has_room(segment_len: usize, data_end: usize, entries: usize, len:
     data_end + len.next_multiple_of(GRANULE) + summary <= segment_len
 }
 
+/// How many records of `len` bytes there is room for in so many bytes, the trailer among them.
+pub(super) fn records_in(room: usize, len: usize) -> usize {
+    room.saturating_sub(TRAILER_LEN) / (len.next_multiple_of(GRANULE) + ENTRY_LEN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::layout::{Layout, Location, Place};
+use super::layout::{ADDRESS_BITS, Layout, Location, Place};
 use super::record;
 
 /// Sequence numbers: how often the volume was opened, and the turn.
@@ -68,6 +68,7 @@ pub struct Volume {
     pub(super) start: u32,
     pub(super) keeps_tombstones: bool,
     pub(super) seed: u32,
+    address_bits: u32,
     segments: Box<[SegmentState]>,
     ring: Mutex<Ring>,
     gone: Box<[AtomicBool]>,
@@ -161,6 +162,7 @@ impl Volume {
                 .map(|_| AtomicBool::new(false))
                 .collect(),
             segments,
+            address_bits: layout.address_bits(),
             layout,
         }
     }
@@ -173,6 +175,21 @@ impl Volume {
     /// No filling that begins from now on has a lower sequence number, and every one that has begun has.
     pub fn next_sequence(&self) -> u64 {
         u64::from(self.start) << TURN_BITS | self.next_turn()
+    }
+
+    /// How many bits of 44 are left over by a location here.
+    pub fn spare_bits(&self) -> u32 {
+        ADDRESS_BITS - self.address_bits
+    }
+
+    /// The 44 bits of a location, with the lowest [`Volume::spare_bits`] of `more` in those that it leaves over.
+    pub fn joined(&self, location: Location, more: u64) -> u64 {
+        location.with_more(self.address_bits, more)
+    }
+
+    /// What [`Volume::joined`] was given.
+    pub fn apart(&self, bits: u64) -> (Location, u64) {
+        Location::apart(bits, self.address_bits)
     }
 
     /// The segment in which a location lies, if the volume has it.
@@ -240,6 +257,9 @@ impl Volume {
         self.layout.record_len_max - record::HEADER_LEN
     }
 
+    /// Bytes beside the item in a record.
+    pub const RECORD_HEADER_LEN: usize = record::HEADER_LEN;
+
     /// How many segments can be filled before some must be dropped. Another worker may be quicker.
     pub fn free_segments(&self) -> u32 {
         let is_free = |it: &&SegmentState| it.word.load(Ordering::Relaxed) >> STATE_SHIFT == FREE;
@@ -254,14 +274,16 @@ impl Volume {
     /// The filling of each segment, for whoever keeps an index over a restart: an index is worth something only
     /// together with what it believes of the segments. 0 where a segment holds nothing.
     pub fn sequences(&self) -> impl Iterator<Item = u64> {
-        self.segments.iter().map(|state| {
-            let is_sealed = state.word.load(Ordering::Acquire) >> STATE_SHIFT == SEALED;
-            if is_sealed {
-                state.sequence.load(Ordering::Relaxed)
-            } else {
-                0
-            }
-        })
+        (0..self.layout.segments).map(|segment| self.sequence_of(segment))
+    }
+
+    /// The filling of one segment; 0 where it holds nothing.
+    pub fn sequence_of(&self, segment: u32) -> u64 {
+        let state = self.state(segment);
+        match state.word.load(Ordering::Acquire) >> STATE_SHIFT == SEALED {
+            true => state.sequence.load(Ordering::Relaxed),
+            false => 0,
+        }
     }
 
     /// Drops up to `count` of the oldest segments. The caller then unlinks every slot with a location in them, and

@@ -3,12 +3,15 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use coua_memory_errors::LossMark;
+
 use crate::buffer::Buffer;
 use crate::device::{Armed, Command, Completion, Failure, Queue, Rejection, Request, Transfer};
 
 use super::layout::Location;
 use super::memory::WorkerMemory;
 use super::record::{self, Draft, Expected, Record};
+use super::summary;
 use super::volume::Volume;
 use super::writer::{OpenSegment, WritingSegment, WrittenSegment};
 
@@ -27,6 +30,12 @@ struct Reading {
     segment: u32,
     sequence: u64,
     address: u64,
+    device: usize,
+    sector: u64,
+    /// Bytes of the sectors that are read.
+    len: usize,
+    /// When it was begun.
+    mark: LossMark,
     /// Where the record begins in the buffer, and where what was read for it ends.
     from: usize,
     end: usize,
@@ -93,9 +102,18 @@ pub struct Fetched {
     from: usize,
     len: usize,
     sequence: u64,
+    /// Before it was seen to be whole.
+    mark: LossMark,
 }
 
 impl Fetched {
+    /// Whether the machine has lost a part of the memory that the record was read into since it was seen to be whole.
+    /// It can be read again. To be asked after its bytes were used.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.buffer.is_lost_since(self.mark)
+    }
+
     /// The filling of its segment.
     pub fn sequence(&self) -> u64 {
         self.sequence
@@ -110,6 +128,11 @@ impl Fetched {
             "a record lies in its buffer"
         );
         (self.buffer.at(from), end - from)
+    }
+
+    /// Its item's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.from + record::HEADER_LEN..self.from + self.len]
     }
 
     /// The hash of its key.
@@ -162,8 +185,9 @@ impl WorkerVolume {
         volume: Arc<Volume>,
         queues: Vec<Box<dyn Queue>>,
         transfer_lens_max: Vec<usize>,
-        memory: WorkerMemory,
+        mut memory: WorkerMemory,
     ) -> WorkerVolume {
+        memory.is_pinned = !queues.iter().all(|queue| queue.follows_replaced_pages());
         let reads = memory.reads();
         let last = u32::try_from(reads).expect("reads under way");
         let room = queues.iter().map(|queue| queue.room()).sum();
@@ -230,8 +254,12 @@ impl WorkerVolume {
         let first = offset - offset % sector_len;
         let len = end.next_multiple_of(sector_len) - first;
         let Some(buffer) = self.memory.take(len) else {
-            return ReadStart::Busy;
+            return match self.memory.has(len) {
+                true => ReadStart::Busy,
+                false => ReadStart::Gone,
+            };
         };
+        let mark = buffer.loss_mark();
         let sector = (place.from + first as u64) / sector_len as u64;
         let command = Command::Read(Transfer {
             sector,
@@ -260,6 +288,10 @@ impl WorkerVolume {
             segment,
             sequence,
             address: location.address(),
+            device: place.device,
+            sector,
+            len,
+            mark,
             from: offset - first,
             end: end - first,
         });
@@ -300,6 +332,22 @@ impl WorkerVolume {
         }
     }
 
+    /// Whether so many records of at most `len` bytes, header and all, can be appended before anything has to be written:
+    /// for items in several records, of which all are needed. The volume may be full all the same.
+    pub fn has_room_for(&self, records: usize, len: usize) -> bool {
+        let segment_len = self.volume.segment_len();
+        let open = self.open.as_ref().map_or(0, |open| open.room_for(len));
+        let fresh = summary::records_in(segment_len, len);
+        let idle = self.writing.iter().filter(|it| it.is_none()).count();
+        let seals = idle + usize::from(self.open.is_none());
+        records <= open + fresh * self.memory.segments.len().min(seals)
+    }
+
+    /// Whether there is ever room for so many at once.
+    pub fn can_hold(&self, records: usize, len: usize) -> bool {
+        records <= WRITING_MAX * summary::records_in(self.volume.segment_len(), len)
+    }
+
     /// Says that what has this hash and a lower order is no more. Where the answer is `At`, its location is of no
     /// meaning. Only a volume that keeps tombstones has a use for them.
     pub fn append_tombstone(&mut self, hash: u64, order: u64) -> Appended {
@@ -311,7 +359,7 @@ impl WorkerVolume {
                 return Appended::Busy;
             };
             if open.append_tombstone(hash, order) {
-                self.counts.bytes_appended += super::summary::ENTRY_LEN as u64;
+                self.counts.bytes_appended += summary::ENTRY_LEN as u64;
                 let sequence = open.filling.sequence;
                 let location = self.volume.layout.locate(open.filling.segment, 0, 0);
                 return Appended::At { location, sequence };
@@ -331,7 +379,7 @@ impl WorkerVolume {
             return Some(Appended::Busy);
         };
         let Some(filling) = self.volume.begin() else {
-            self.memory.segments.push(buffer);
+            self.memory.give_back_segment(buffer);
             return Some(Appended::VolumeFull);
         };
         self.open = Some(OpenSegment::new(filling, buffer));
@@ -401,9 +449,13 @@ impl WorkerVolume {
     fn end_read(&mut self, done: Completion) -> Option<Event> {
         let read = u32::try_from(done.token).ok()?;
         let reading = self.reading.get_mut(read as usize)?.take()?;
-        self.free_reads.push(read);
-        self.volume.let_go(reading.segment);
-        let buffer = done.buffer?;
+        if done.result.is_err()
+            && let Some(buffer) = &done.buffer
+        {
+            // Perhaps the device has met a page that is lost.
+            buffer.look();
+        }
+        let mark = done.buffer.as_ref().map(Buffer::loss_mark);
         let expected = Expected {
             seed: self.volume.seed,
             sequence: reading.sequence,
@@ -411,22 +463,36 @@ impl WorkerVolume {
         };
         let failed = done.result.map_err(NoRecord::Failed);
         let verified = failed.and_then(|()| {
-            let bytes = &buffer[reading.from..reading.end];
+            let bytes = done.buffer.as_deref().unwrap_or_default();
+            let bytes = bytes.get(reading.from..reading.end).unwrap_or_default();
             record::verified_len(bytes, &expected).ok_or(NoRecord::Damaged)
         });
+        let mut buffer = done.buffer;
+        if verified.is_err()
+            && let Some(lost) = buffer.take_if(|buffer| buffer.is_lost_since(reading.mark))
+        {
+            // What is on the device is as good as before.
+            match self.read_again(read, reading, lost) {
+                Ok(()) => return None,
+                Err(left) => buffer = left,
+            }
+        }
+        self.free_reads.push(read);
+        self.volume.let_go(reading.segment);
         let result = match verified {
             Ok(len) => Ok(Fetched {
-                buffer,
+                buffer: buffer?,
                 from: reading.from,
                 len,
                 sequence: reading.sequence,
+                mark: mark?,
             }),
             Err(why) => {
                 match why {
                     NoRecord::Failed(_) => self.counts.reads_failed += 1,
                     NoRecord::Damaged => self.counts.damaged += 1,
                 }
-                self.memory.give_back(buffer);
+                buffer.into_iter().for_each(|it| self.memory.give_back(it));
                 Err(why)
             }
         };
@@ -434,6 +500,34 @@ impl WorkerVolume {
             token: reading.token,
             result,
         })
+    }
+
+    /// Reads once more what came into memory that was lost meanwhile.
+    ///
+    /// # Errors
+    /// With the memory, if that cannot be.
+    fn read_again(
+        &mut self,
+        read: u32,
+        reading: Reading,
+        lost: Buffer,
+    ) -> Result<(), Option<Buffer>> {
+        self.memory.give_back(lost);
+        let buffer = self.memory.take(reading.len).ok_or(None)?;
+        let mark = buffer.loss_mark();
+        let (sector, len) = (reading.sector, reading.len);
+        let command = Command::Read(Transfer {
+            sector,
+            len,
+            buffer,
+        });
+        let token = u64::from(read);
+        let pushed = self.queues[reading.device].push(Request { token, command });
+        pushed.map_err(|rejected| rejected.request.command.into_buffer())?;
+        self.reading[read as usize] = Some(Reading { mark, ..reading });
+        self.counts.reads += 1;
+        self.counts.bytes_read += len as u64;
+        Ok(())
     }
 
     fn end_piece(&mut self, done: Completion) {
@@ -479,7 +573,7 @@ impl WorkerVolume {
 
     /// Takes the memory of a segment back.
     pub fn reuse(&mut self, written: WrittenSegment) {
-        self.memory.segments.push(written.buffer);
+        self.memory.give_back_segment(written.buffer);
     }
 
     /// Before a worker sleeps: whether it may, by what its queues say. Their descriptors are

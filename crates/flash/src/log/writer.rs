@@ -7,6 +7,8 @@
 use crate::buffer::Buffer;
 use crate::device::{Command, Failure, Queue, Request, Transfer};
 
+use coua_memory_errors::LossMark;
+
 use super::layout::{GRANULE, Location};
 use super::record::{self, Draft, Expected};
 use super::summary::{self, Entry, Trailer};
@@ -22,6 +24,8 @@ const PIECES_UNDER_WAY: usize = 4;
 pub(super) struct OpenSegment {
     pub(super) filling: Filling,
     buffer: Buffer,
+    /// When it was begun: what is lost since is not written.
+    mark: LossMark,
     data_end: usize,
     entries: usize,
     order_max: u64,
@@ -32,6 +36,7 @@ impl OpenSegment {
     pub(super) fn new(filling: Filling, buffer: Buffer) -> OpenSegment {
         OpenSegment {
             filling,
+            mark: buffer.loss_mark(),
             buffer,
             data_end: 0,
             entries: 0,
@@ -42,6 +47,13 @@ impl OpenSegment {
 
     pub(super) fn is_empty(&self) -> bool {
         self.entries == 0
+    }
+
+    /// How many more records of `len` bytes there is room for.
+    pub(super) fn room_for(&self, len: usize) -> usize {
+        let len_left = self.buffer.len() - self.data_end;
+        let taken = self.entries * summary::ENTRY_LEN;
+        summary::records_in(len_left.saturating_sub(taken), len)
     }
 
     /// Appends a record of `len` bytes where there is room.
@@ -143,6 +155,7 @@ impl OpenSegment {
         }
         WritingSegment {
             filling: self.filling,
+            mark: self.mark,
             device: place.device,
             first_sector: place.from / sector_len as u64,
             sector_len,
@@ -172,9 +185,17 @@ struct Piece {
     buffer: Option<Buffer>,
 }
 
+impl Piece {
+    fn is_lost_since(&self, mark: LossMark) -> bool {
+        let buffer = self.buffer.as_ref();
+        buffer.is_some_and(|buffer| buffer.is_lost_since(mark))
+    }
+}
+
 /// A segment that is being written.
 pub(super) struct WritingSegment {
     pub(super) filling: Filling,
+    mark: LossMark,
     pub(super) device: usize,
     first_sector: u64,
     sector_len: usize,
@@ -204,6 +225,13 @@ impl WritingSegment {
                     .iter()
                     .all(|it| it.part != Part::Summary);
             if is_first_of_summary && self.under_way > 0 {
+                return;
+            }
+            // A summary would promise what was lost before it was written, too.
+            let first = if is_first_of_summary { 0 } else { self.next };
+            let mut due = self.pieces[first..=self.next].iter();
+            if due.any(|piece| piece.is_lost_since(self.mark)) {
+                self.failure = Some(Failure::MemoryLost);
                 return;
             }
             let piece = &mut self.pieces[self.next];
@@ -244,8 +272,15 @@ impl WritingSegment {
         result: Result<(), Failure>,
     ) {
         self.under_way -= 1;
+        if let (Err(_), Some(buffer)) = (result, &buffer) {
+            // Perhaps the device has met a page that is lost.
+            buffer.look();
+        }
         if let Some(piece) = self.pieces.get_mut(nth) {
             piece.buffer = buffer;
+            if piece.is_lost_since(self.mark) {
+                self.failure.get_or_insert(Failure::MemoryLost);
+            }
         }
         if let Err(failure) = result {
             self.failure.get_or_insert(failure);
@@ -269,9 +304,11 @@ impl WritingSegment {
             sequence: self.filling.sequence,
             segment: self.filling.segment,
             entries: self.entries,
+            mark: self.mark,
             buffer,
         };
-        (written, self.failure.map_or(Ok(()), Err))
+        let lost = written.is_lost().then_some(Failure::MemoryLost);
+        (written, self.failure.or(lost).map_or(Ok(()), Err))
     }
 }
 
@@ -282,10 +319,17 @@ pub struct WrittenSegment {
     /// Its number.
     pub segment: u32,
     entries: usize,
+    mark: LossMark,
     pub(super) buffer: Buffer,
 }
 
 impl WrittenSegment {
+    /// Whether the machine has lost a part of its memory since it was begun: not all of its records can be told any
+    /// more. To be asked after they were.
+    pub fn is_lost(&self) -> bool {
+        self.buffer.is_lost_since(self.mark)
+    }
+
     /// The hash and the location of each record, in the order in which they were appended.
     pub fn records(&self, volume: &Volume) -> impl Iterator<Item = (u64, Location)> {
         self.records_from(volume, 0)

@@ -68,6 +68,28 @@ impl NvmeDevice {
         })
     }
 
+    /// A controller in this process, driven in the same way: for measurements of the driver. With a latency, a thread
+    /// that never sleeps plays the device.
+    ///
+    /// # Errors
+    /// None but those of a fault.
+    #[cfg(any(test, feature = "simulated"))]
+    pub fn simulated(
+        sectors: usize,
+        sector_len: usize,
+        latency: Option<super::Latency>,
+        regions: &[Arc<Region>],
+    ) -> Result<NvmeDevice, OpenError> {
+        let fake = super::fake::Fake::new(sectors, sector_len, super::fake::Manners::default());
+        if let Some(latency) = latency {
+            fake.take_time(latency);
+        }
+        let begin = Instant::now();
+        let mut clock = || elapsed_ns(begin);
+        let options = NvmeOptions::default();
+        NvmeDevice::over(fake, None, "simulated", options, regions, &mut clock)
+    }
+
     /// Brings up whatever hardware there is.
     pub(super) fn over(
         hardware: Arc<dyn Hardware>,

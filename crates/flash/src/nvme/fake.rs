@@ -1,4 +1,9 @@
-//! A controller in this process: registers, rings and a disk, for tests. It lies when it is told to.
+//! A controller in this process: registers, rings and a disk, for tests and measurements. It lies when it is told to, and
+//! takes as long as it is told to.
+#![cfg_attr(
+    not(test),
+    allow(dead_code, reason = "only tests have it lie, or take it away")
+)]
 #![expect(
     unsafe_code,
     reason = "reaches memory by its address, as a device does"
@@ -12,11 +17,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Instant;
 
 use super::command::opcode;
 use super::hardware::Hardware;
-use super::identify::{IDENTIFY_LEN, tests as answers};
+use super::identify::{IDENTIFY_LEN, answers};
 use super::prp::PAGE_LEN;
 use super::registers::{ACQ, AQA, ASQ, CC, CSTS, FATAL, GONE, READY, SHUT_DOWN, SHUTDOWN_DONE};
 use crate::Region;
@@ -54,8 +60,35 @@ pub(super) struct Manners {
     pub(super) bad_identity: bool,
 }
 
+/// How long a simulated controller takes to read or write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// Nanoseconds of each command.
+    pub base_ns: u64,
+    /// And for each KiB of it.
+    pub ns_per_kib: u64,
+}
+
+impl Latency {
+    /// For so many bytes.
+    pub fn of(&self, len: usize) -> u64 {
+        self.base_ns + self.ns_per_kib * len as u64 / 1024
+    }
+}
+
 pub(super) struct Fake {
     state: Mutex<State>,
+    began: Instant,
+    /// When the next late answer is due, in nanoseconds since it began.
+    due_ns: AtomicU64,
+}
+
+/// An answer that is not due yet.
+struct Late {
+    due_ns: u64,
+    queue: usize,
+    id: u16,
+    status: u16,
 }
 
 struct State {
@@ -73,6 +106,8 @@ struct State {
     completion: [Option<Ring>; 4],
     /// Commands without an answer, by queue.
     silent: Vec<(usize, u16)>,
+    latency: Option<Latency>,
+    late: Vec<Late>,
     disk: Vec<u8>,
     sector_len: usize,
 }
@@ -120,12 +155,27 @@ impl Fake {
             submission: [None; 4],
             completion: [None; 4],
             silent: Vec::new(),
+            latency: None,
+            late: Vec::new(),
             disk: vec![0; sectors * sector_len],
             sector_len,
         };
         Arc::new(Fake {
             state: Mutex::new(state),
+            began: Instant::now(),
+            due_ns: AtomicU64::new(u64::MAX),
         })
+    }
+
+    /// From now on commands take so long. A thread that never sleeps answers them, until the controller is dropped.
+    pub(super) fn take_time(self: &Arc<Fake>, latency: Latency) {
+        self.state().latency = Some(latency);
+        let fake = Arc::downgrade(self);
+        std::thread::spawn(move || answer_in_time(&fake));
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn lie(&self, lie: Lie) {
@@ -155,6 +205,21 @@ impl Fake {
     }
 }
 
+/// What a device does while its host waits.
+fn answer_in_time(fake: &Weak<Fake>) {
+    while let Some(fake) = fake.upgrade() {
+        for _ in 0..1000 {
+            let now_ns = fake.now_ns();
+            if now_ns >= fake.due_ns.load(Ordering::Acquire) {
+                let mut state = fake.state();
+                state.answer_what_is_due(now_ns);
+                fake.due_ns.store(state.next_due_ns(), Ordering::Release);
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
 impl Hardware for Fake {
     fn load(&self, at: usize) -> u32 {
         let state = self.state();
@@ -177,7 +242,8 @@ impl Hardware for Fake {
             0x1000.. => {
                 let queue = (at - 0x1000) / 8;
                 if at.is_multiple_of(8) {
-                    state.serve(queue, u64::from(value));
+                    state.serve(queue, u64::from(value), self.now_ns());
+                    self.due_ns.store(state.next_due_ns(), Ordering::Release);
                 }
             }
             _ => state.registers[at / 4] = value,
@@ -250,7 +316,26 @@ impl State {
         self.is_dead = false;
     }
 
-    fn serve(&mut self, queue: usize, tail: u64) {
+    fn next_due_ns(&self) -> u64 {
+        let all = self.late.iter().map(|late| late.due_ns);
+        all.min().unwrap_or(u64::MAX)
+    }
+
+    fn answer_what_is_due(&mut self, now_ns: u64) {
+        let mut at = 0;
+        while at < self.late.len() {
+            if self.late[at].due_ns > now_ns {
+                at += 1;
+                continue;
+            }
+            let Late {
+                queue, id, status, ..
+            } = self.late.remove(at);
+            self.answer(queue, queue, id, status, 0, None);
+        }
+    }
+
+    fn serve(&mut self, queue: usize, tail: u64, now_ns: u64) {
         while let Some(mut ring) = self.submission[queue]
             && ring.at != tail
         {
@@ -274,7 +359,19 @@ impl State {
                     }
                 }
             };
-            self.answer(queue, queue, id, status, result, None);
+            match self.latency {
+                Some(latency) if queue > 0 => {
+                    let sectors = (words[6] & 0xffff) as usize + 1;
+                    let due_ns = now_ns + latency.of(sectors * self.sector_len);
+                    self.late.push(Late {
+                        due_ns,
+                        queue,
+                        id,
+                        status,
+                    });
+                }
+                _ => self.answer(queue, queue, id, status, result, None),
+            }
         }
     }
 

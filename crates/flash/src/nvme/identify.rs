@@ -99,9 +99,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-#[cfg(test)]
-pub(super) mod tests {
-    use super::*;
+/// What a controller in this process answers.
+#[cfg(any(test, feature = "simulated"))]
+pub(super) mod answers {
+    use super::IDENTIFY_LEN;
 
     /// What a good controller says.
     pub(in crate::nvme) fn controller() -> [u8; IDENTIFY_LEN] {
@@ -126,6 +127,12 @@ pub(super) mod tests {
         answer[128 + 4 + 2] = len_log2;
         answer
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::answers::{controller, namespace};
+    use super::*;
 
     #[test]
     fn answers_are_checked() {

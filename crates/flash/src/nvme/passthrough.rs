@@ -242,7 +242,7 @@ impl Kind for Commands {
             Failure::Media => io::Error::from_raw_os_error(libc::EIO),
             Failure::Removed => io::Error::from_raw_os_error(libc::ENODEV),
             Failure::TimedOut => io::Error::from_raw_os_error(libc::ETIMEDOUT),
-            Failure::Refused => io::Error::from_raw_os_error(libc::EINVAL),
+            Failure::Refused | Failure::MemoryLost => io::Error::from_raw_os_error(libc::EINVAL),
         })
     }
 }

@@ -153,6 +153,9 @@ impl NvmeQueue {
         let list = self.lists + usize::from(id);
         match command {
             Command::Read(transfer) | Command::Write(transfer) => {
+                if transfer.buffer.has_replaced_pages() {
+                    return None;
+                }
                 let address = self.address_of(&transfer.buffer, transfer.len)?;
                 let entries = prp::entries(address, transfer.len, &self.memory, list);
                 (entry.prp1, entry.prp2) = entries;
@@ -279,6 +282,11 @@ impl Queue for NvmeQueue {
             Rejection::Refused
         };
         Err(Rejected { request, why })
+    }
+
+    /// What the device knows of memory was said when that was mapped.
+    fn follows_replaced_pages(&self) -> bool {
+        false
     }
 
     fn submit(&mut self, now_ns: u64) {

@@ -358,3 +358,33 @@ fn queues_are_given_back_and_bounded() {
     }
     drop(first);
 }
+
+/// A controller that takes its time answers, and not before its time.
+#[test]
+#[cfg_attr(miri, ignore = "a thread that is not waited for")]
+fn commands_take_as_long_as_they_should() {
+    let latency = super::Latency {
+        base_ns: 2_000_000,
+        ns_per_kib: 0,
+    };
+    let memory = Region::allocate(16384);
+    let regions = [Arc::clone(memory.region())];
+    let device = NvmeDevice::simulated(SECTORS, 512, Some(latency), &regions);
+    let device = device.expect("it comes up");
+    let mut queue = device.queue(4).expect("a queue");
+    let begin = std::time::Instant::now();
+    let transfer = Transfer {
+        sector: 8,
+        len: 4096,
+        buffer: memory,
+    };
+    let command = Command::Read(transfer);
+    queue.push(Request { token: 7, command }).expect("room");
+    queue.submit(0);
+    let mut done = Vec::with_capacity(1);
+    while queue.poll(0, &mut done) == 0 {
+        assert!(begin.elapsed().as_secs() < 60, "it answers");
+    }
+    assert_eq!((done[0].token, done[0].result), (7, Ok(())));
+    assert!(begin.elapsed().as_nanos() >= u128::from(latency.base_ns));
+}

@@ -205,7 +205,9 @@ impl<'a> Words<'a> {
             Some(b"cache_memlimit") => admin(AdminCommand::CacheMemlimit),
             Some(b"extstore") => admin(AdminCommand::Extstore),
             Some(b"refresh_certs") => admin(AdminCommand::RefreshCerts),
+            Some(b"config") if !self.is_http() => admin(AdminCommand::Config),
             Some(b"poison") => admin(AdminCommand::Poison),
+            Some(b"rdma") => admin(AdminCommand::Rdma),
             _ if self.is_http() => Parsed::Close(CloseReason::Http),
             _ => Parsed::error(ErrorLine::Unknown, noreply),
         }

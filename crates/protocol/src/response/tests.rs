@@ -79,7 +79,8 @@ fn seen(bytes: &[u8], mut split: impl FnMut() -> usize) -> Vec<Seen> {
 #[test]
 fn answers() {
     let text = b"VALUE a 7 3\r\nx\r\n\r\nVALUE b 0 0 99\r\n\r\nEND\r\n\
-        VA 2 s2 Oq\r\n\r\n\r\nHD c5\r\n12  \r\nSTAT pid 1\r\nEND\r\nCLIENT_ERROR bad data chunk\r\nMN\n";
+        VA 2 s2 Oq\r\n\r\n\r\nHD c5\r\n12  \r\nSTAT pid 1\r\nEND\r\nCLIENT_ERROR bad data chunk\r\n\
+        CONFIG cluster 0 3\r\n1\na\r\nEND\r\nMN\n";
     let line = |answer, text: &[u8]| Seen::Line(answer, text.to_vec());
     let expected = [
         Seen::Value(b"a".to_vec(), 7, 3, None),
@@ -99,6 +100,10 @@ fn answers() {
         line(Answer::End, b"END"),
         Seen::Complete,
         line(Answer::ClientError, b"CLIENT_ERROR bad data chunk"),
+        Seen::Complete,
+        Seen::Value(b"cluster".to_vec(), 0, 3, None),
+        Seen::Body(b"1\na".to_vec()),
+        line(Answer::End, b"END"),
         Seen::Complete,
         line(Answer::MetaNoop, b"MN"),
         Seen::Complete,

@@ -6,9 +6,11 @@ use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
 use coua_store::{Burst, PoisonMeans, PoisonTarget, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
+use crate::cluster::VALUE_LEN_MAX;
 use crate::connections::Activity;
 use crate::dump::Dump;
 use crate::outcome::Outcome;
+use crate::output::IN_PLACE_LEN_MIN;
 use crate::permissions::Permissions;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -120,18 +122,21 @@ impl Answers<'_> {
         let args = Tokens::new(args.of(request.input));
         let report = match command {
             AdminCommand::Poison if self.shared.live.permits_poison() => {
-                let answer = poison(args, burst);
+                let answer = poison(args, self.shared, burst);
                 if !noreply {
                     self.output.reply(|reply| reply.bytes(&answer));
                 }
                 return Outcome::Done;
             }
+            AdminCommand::Rdma if self.rdma.is_some() => return self.offer_rdma(&request),
+            AdminCommand::Rdma => Report::Line(ErrorLine::Unknown.as_bytes()),
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
             }
             AdminCommand::Watch if request.session.may.admin => {
                 return self.watch(request, args, burst);
             }
+            AdminCommand::Config => return self.config(args, To::line_unless(noreply)),
             _ if !request.session.may.admin => {
                 return self.error(ErrorLine::NotPermitted, To::line_unless(noreply));
             }
@@ -144,6 +149,25 @@ impl Answers<'_> {
             true => Outcome::Done,
             false => self.report(request, report, burst),
         }
+    }
+
+    /// `config get cluster`: which servers the fleet has. There is nothing else to be had by it.
+    fn config(&mut self, mut words: Tokens<'_>, to: To) -> Outcome {
+        let asked = (words.next(), words.next(), words.next());
+        let (Some(cluster), (Some(b"get"), Some(name), None)) = (self.shared.cluster(), asked)
+        else {
+            return self.error(ErrorLine::Unknown, to);
+        };
+        if to == To::Nobody {
+            return Outcome::Done;
+        }
+        if name == b"cluster" {
+            let head = format!("CONFIG cluster 0 {}\r\n", cluster.value.len());
+            self.output.reply(|reply| reply.bytes(head.as_bytes()));
+            self.output.reply(|reply| reply.bytes(&cluster.value));
+            self.output.reply(|reply| reply.bytes(b"\r\n"));
+        }
+        self.end_if(true)
     }
 
     /// `watch`: from now on the connection is sent lines, and nothing of it is executed any more.
@@ -162,7 +186,7 @@ impl Answers<'_> {
             streams = LogStreams::FETCHERS;
         }
         // A server that stops would wait for it.
-        if request.session.datagram.is_some() || self.shared.is_stopping() {
+        if request.session.message.is_some() || self.shared.is_stopping() {
             return self.refuse_watch(WATCHER_FAILED);
         }
         match self.shared.watchers.watch(streams) {
@@ -178,11 +202,35 @@ impl Answers<'_> {
         }
     }
 
+    /// `rdma`: tells a client where to connect to.
+    fn offer_rdma(&mut self, request: &Request<'_>) -> Outcome {
+        let session = &*request.session;
+        // Who comes by a message has no connection that the other could end with; and a server that stops waits for nobody.
+        let may = session.message.is_none() && !self.shared.is_stopping();
+        let now_ms = self.now.since_start_ms;
+        let rdma = self.rdma.as_deref_mut().filter(|_| may);
+        match rdma.and_then(|rdma| rdma.offer(request.id, session, now_ms)) {
+            Some(offer) => {
+                let line = offer.encode();
+                self.output.reply(|reply| reply.bytes(line.as_bytes()));
+                self.output.reply(|reply| reply.bytes(b"\r\n"));
+            }
+            None => {
+                let line = b"SERVER_ERROR no more clients over RDMA\r\n";
+                self.output.reply(|reply| reply.bytes(line));
+            }
+        }
+        Outcome::Done
+    }
+
     fn refuse_watch(&mut self, line: &'static [u8]) -> Outcome {
         self.output.reply(|reply| reply.bytes(line));
         Outcome::Done
     }
 }
+
+/// The list of servers is one reply.
+const _: () = assert!(VALUE_LEN_MAX <= IN_PLACE_LEN_MIN);
 
 const WATCHER_FAILED: &[u8] = b"WATCHER_FAILED failed to add log watcher\r\n";
 
@@ -236,27 +284,33 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
         | AdminCommand::LruCrawler
         | AdminCommand::Watch
         | AdminCommand::Poison
+        | AdminCommand::Config
+        | AdminCommand::Rdma
         | AdminCommand::Extstore => error,
     }
 }
 
-/// `poison <key> [item|value|index|buffers|superblock|page_table|directory|copies]
+/// `poison <key> [item|value|index|bucket|buffers|flash|address|superblock|page_table|directory|copies]
 /// [untouched|hwpoison|where]`: loses a page on purpose. With `untouched` the machine tells of it before
 /// anybody reads there; the tables' are met at once. `hwpoison` has the kernel take the page out of use
-/// for ever. `where` does nothing and answers the address, for whoever makes an error from outside.
-fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> Vec<u8> {
+/// for ever. For `flash` the key is the number of a page of its buffers, for `address` the address of memory that is not
+/// watched, whose loss ends the process. `where` does nothing and answers the address, for whoever makes an error from outside.
+fn poison(mut args: Tokens<'_>, shared: &Shared, burst: &Burst<'_>) -> Vec<u8> {
     let Some(key) = args.next() else {
         return ErrorLine::BadFormat.as_bytes().to_vec();
     };
-    let target = match args.next() {
-        None | Some(b"item") => PoisonTarget::Item,
-        Some(b"value") => PoisonTarget::Value,
-        Some(b"index") => PoisonTarget::Index,
-        Some(b"buffers") => PoisonTarget::Buffers,
-        Some(b"superblock") => PoisonTarget::Superblock,
-        Some(b"page_table") => PoisonTarget::PageTable,
-        Some(b"directory") => PoisonTarget::Directory,
-        Some(b"copies") => PoisonTarget::Copies,
+    let word = args.next();
+    let target = match word {
+        None | Some(b"item") => Some(PoisonTarget::Item),
+        Some(b"value") => Some(PoisonTarget::Value),
+        Some(b"index") => Some(PoisonTarget::Index),
+        Some(b"bucket") => Some(PoisonTarget::Bucket),
+        Some(b"buffers") => Some(PoisonTarget::Buffers),
+        Some(b"superblock") => Some(PoisonTarget::Superblock),
+        Some(b"page_table") => Some(PoisonTarget::PageTable),
+        Some(b"directory") => Some(PoisonTarget::Directory),
+        Some(b"copies") => Some(PoisonTarget::Copies),
+        Some(b"flash" | b"address") => None,
         Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
     let (means, is_reported) = match args.next() {
@@ -266,7 +320,12 @@ fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> Vec<u8> {
         Some(b"where") => (PoisonMeans::Nothing, false),
         Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
-    let line: &[u8] = match burst.poison(&burst.key(key), target, means) {
+    let lost = match target {
+        Some(target) => burst.poison(&burst.key(key), target, means),
+        None if word == Some(b"address") => poison_address(key),
+        None => poison_flash(shared, key, means),
+    };
+    let line: &[u8] = match lost {
         Ok(None) => Line::NotFound.as_bytes(),
         Ok(Some(address)) if means == PoisonMeans::Nothing => {
             return format!("{address:#x}\r\n").into_bytes();
@@ -281,6 +340,32 @@ fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> Vec<u8> {
         Err(_) => b"SERVER_ERROR the page cannot be poisoned\r\n",
     };
     line.to_vec()
+}
+
+/// Loses a page at a hexadecimal address.
+fn poison_address(address: &[u8]) -> std::io::Result<Option<usize>> {
+    let digits = std::str::from_utf8(address).ok();
+    let address = digits.and_then(|digits| usize::from_str_radix(digits, 16).ok());
+    let address = address.ok_or(std::io::ErrorKind::InvalidInput)?;
+    coua_memory_errors::poison::unwatched(address).map(|()| Some(address))
+}
+
+/// Loses a page of the memory that flash is read into and written from.
+fn poison_flash(
+    shared: &Shared,
+    number: &[u8],
+    means: PoisonMeans,
+) -> std::io::Result<Option<usize>> {
+    let (Some(memory), Some(number)) = (&shared.flash_memory, parse_u32(number)) else {
+        return Ok(None);
+    };
+    let offset = (number as usize * 4096) % memory.len();
+    match means {
+        PoisonMeans::Nothing => Ok(Some(memory.start().as_ptr().addr() + offset)),
+        _ => memory
+            .lose(offset, means == PoisonMeans::Hwpoison)
+            .map(Some),
+    }
 }
 
 /// Whether memcached reads a word as the number of a slab class: it takes -2^31 to 2^31 - 1.

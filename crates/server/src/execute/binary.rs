@@ -30,8 +30,8 @@ pub(super) enum ItemForm {
 #[derive(Clone, Copy)]
 pub(super) struct BinaryForm {
     pub(super) asked: BinaryRequestId,
-    with_key: bool,
-    with_value: bool,
+    pub(super) with_key: bool,
+    pub(super) with_value: bool,
 }
 
 impl ItemForm {

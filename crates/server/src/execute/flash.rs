@@ -84,6 +84,33 @@ impl Executor<'_, '_> {
                     self.fetches.note_used(at);
                     return Some(outcome);
                 }
+                Some((at, FetchedGet::InPieces { item, .. })) if form.is_copied(&item) => {
+                    let outcome = self.answers.record_value(request.session, &item, form);
+                    self.fetches.note_used(at);
+                    return Some(outcome);
+                }
+                Some((at, FetchedGet::InPieces { item, comes_back })) => {
+                    let is_changed = access.cas && item.is_stale_by_tag();
+                    let is_from_memory = is_changed || request.session.message.is_some();
+                    if comes_back || is_from_memory {
+                        match self.bring_back(request, key, place) {
+                            Back::Again => {}
+                            Back::Later(Outcome::Wait) | Back::Refused if !is_from_memory => {
+                                // There is no memory for it, so it is answered from flash.
+                                if let Some(outcome) = self.begin_get(request, key, place, at, form)
+                                {
+                                    return Some(outcome);
+                                }
+                            }
+                            Back::Later(outcome) => return Some(outcome),
+                            Back::Refused => {
+                                return Some(self.answers.get_miss(key.bytes, Miss::Absent, form));
+                            }
+                        }
+                    } else if let Some(outcome) = self.begin_get(request, key, place, at, form) {
+                        return Some(outcome);
+                    }
+                }
                 Some((_, FetchedGet::Dead(miss))) => {
                     return Some(self.answers.get_miss(key.bytes, miss, form));
                 }
@@ -114,6 +141,7 @@ impl Executor<'_, '_> {
             return Back::Again;
         };
         match self.burst.bring_back(key, place, fetched) {
+            BroughtBack::InPieces => self.recall(request, key, place, at),
             BroughtBack::NoMemory if request.gives_up => Back::Refused,
             BroughtBack::NoMemory => Back::Later(Outcome::Wait),
             BroughtBack::InMemory
@@ -168,7 +196,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    fn begin_fetch(
+    pub(super) fn begin_fetch(
         &mut self,
         id: SessionId,
         session: &mut Session,

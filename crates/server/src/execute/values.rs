@@ -3,13 +3,14 @@
 //! A small value is copied into the reply. A large one is sent from the store, and pinned there
 //! until the client has taken it.
 
-use coua_protocol::reply::Line;
+use coua_protocol::reply::{BinaryAnswer, Line};
 use coua_protocol::{ErrorLine, Span};
 use coua_store::{Access, Ahead, Burst, Item, Key, Miss, Refused, Untouched};
 
 use super::binary::ItemForm;
 use super::flash::Back;
 use super::{Answers, Executor, Request, To};
+use crate::cluster::CLUSTER_KEY;
 use crate::outcome::Outcome;
 use crate::output::{COPIED_LEN_MAX, Flushed, InPlace, Question};
 use crate::prefixes::PrefixEvent;
@@ -54,6 +55,8 @@ impl Executor<'_, '_> {
                 Some(true)
             }
             Ok(_) | Err(Miss::OnFlash(_)) => None,
+            // The general path answers it.
+            Err(_) if self.answers.is_cluster_key(key.bytes) => None,
             Err(miss) => {
                 self.answers.count_miss(miss);
                 self.answers.no_value(key.bytes, form);
@@ -107,6 +110,10 @@ impl Executor<'_, '_> {
                 self.answers.count_prefix(sent, PrefixEvent::Hit);
                 self.answers
                     .value(Some(&self.burst), request.session, &item, sent, form)
+            }
+            Err(_) if self.answers.is_cluster_key(sent) => {
+                self.answers.counters.get_hits.add(1);
+                self.answers.cluster_value(form)
             }
             Err(miss) => {
                 self.answers.counters.get_misses.add(1);
@@ -231,7 +238,18 @@ impl Answers<'_> {
         form: ItemForm,
     ) -> Outcome {
         let reply_start = self.output.next_start();
-        let question = match form {
+        let question = self.value_head(item, form);
+        let value = InPlace {
+            item,
+            question,
+            reply_start,
+        };
+        self.send_in_place(burst, session, &value)
+    }
+
+    /// Writes what stands before a value that is not copied into the reply.
+    pub(super) fn value_head(&mut self, item: &Item<'_>, form: ItemForm) -> Question {
+        match form {
             ItemForm::Classic { cas, last } => {
                 let (key, flags) = (item.key(), item.client_flags());
                 let cas = cas.then(|| self.shown_cas(item.cas()));
@@ -243,13 +261,7 @@ impl Answers<'_> {
                 self.binary_head(item, binary);
                 Question::Binary(binary.asked)
             }
-        };
-        let value = InPlace {
-            item,
-            question,
-            reply_start,
-        };
-        self.send_in_place(burst, session, &value)
+        }
     }
 
     /// Answers an item of a `get` whose value is copied; as if it were none, if the machine has lost
@@ -307,6 +319,44 @@ impl Answers<'_> {
         self.error(ErrorLine::OutOfMemoryStoring, to)
     }
 
+    /// Whether a key that is missed is the one under which clients of old look for the list of servers.
+    #[inline]
+    fn is_cluster_key(&self, key: &[u8]) -> bool {
+        key.len() == CLUSTER_KEY.len()
+            && self.shared.settings.cluster.is_some()
+            && key == CLUSTER_KEY
+    }
+
+    /// Answers with the list of servers.
+    #[cold]
+    fn cluster_value(&mut self, form: ItemForm) -> Outcome {
+        let Some(cluster) = self.shared.cluster() else {
+            return self.no_value(CLUSTER_KEY, form);
+        };
+        let value = &cluster.value;
+        match form {
+            ItemForm::Classic { cas, last } => {
+                let cas = cas.then_some(0);
+                self.output
+                    .reply(|reply| reply.value(CLUSTER_KEY, 0, cas, value, last));
+            }
+            ItemForm::Binary(binary) => {
+                let answer = BinaryAnswer {
+                    cas: 0,
+                    client_flags: Some(0),
+                    key: if binary.with_key { CLUSTER_KEY } else { b"" },
+                    value_len: if binary.with_value { value.len() } else { 0 },
+                };
+                self.output
+                    .reply(|reply| reply.binary(binary.asked, &answer));
+                if binary.with_value {
+                    self.output.reply(|reply| reply.bytes(value));
+                }
+            }
+        }
+        Outcome::Done
+    }
+
     /// Answers that there is no item.
     #[inline]
     pub(super) fn no_value(&mut self, key: &[u8], form: ItemForm) -> Outcome {
@@ -339,7 +389,7 @@ impl Answers<'_> {
     }
 
     #[inline]
-    fn end_if(&mut self, last: bool) -> Outcome {
+    pub(super) fn end_if(&mut self, last: bool) -> Outcome {
         if last {
             self.output.reply(|reply| reply.line(Line::End));
         }

@@ -1,5 +1,7 @@
 //! The options of `-o`: one table, from which they are read and explained.
 
+use std::path::PathBuf;
+
 use super::sizes::number;
 use super::{FlagError, no_effect};
 use crate::losses::LossLimit;
@@ -160,6 +162,12 @@ pub(super) const ALL: &[Suboption] = &[
          first of each second. Each request is timed, which costs some throughput.",
     ),
     works(
+        "cluster_config",
+        Takes::Text("FILE"),
+        "Tell clients with auto-discovery which servers the fleet has (config get cluster, as AWS ElastiCache \
+         answers it): a line with a version, then a line NAME|ADDRESS|PORT for each server. SIGHUP reads it again.",
+    ),
+    works(
         "drop_privileges",
         Takes::Nothing,
         "Have the kernel refuse system calls that the server does not need once it has started, and end the process \
@@ -252,6 +260,24 @@ pub(super) const ALL: &[Suboption] = &[
         NUMBER,
         "With ext_path or --flash: items of fewer bytes, key and header among them, are evicted and do \
          not go to flash. 128 by default.",
+    ),
+    works(
+        "ext_item_size_max",
+        NUMBER,
+        "With ext_path or --flash: items of more bytes are evicted and do not go to flash.",
+    ),
+    works(
+        "ext_admission",
+        Takes::Text("RULE"),
+        "With ext_path or --flash: which items that memory evicts go there. all, the default; read: those \
+         that were read since they were stored, or stored again soon after an eviction; twice: those, and what \
+         is evicted for the second time.",
+    ),
+    works(
+        "ext_write_budget",
+        Takes::Text("SIZE"),
+        "With ext_path or --flash: bytes of items that may be written there a day, such as 500g. When it \
+         gets short, items that were read come first.",
     ),
     without_value("ext_page_size", NUMBER, FLASH_SEGMENTS),
     without_value("ext_page_count", NUMBER, FLASH_SEGMENTS),
@@ -348,12 +374,20 @@ pub(super) struct Extended {
     pub(super) permits_poison: bool,
     pub(super) slow_us: Option<u64>,
     pub(super) drops_privileges: bool,
+    /// `cluster_config`.
+    pub(super) cluster_file: Option<PathBuf>,
     /// Bytes of lines that wait for each who watches.
     pub(super) watcher_queue: usize,
     /// What `ext_path` says, each time that it is given.
     pub(super) flash_paths: Vec<String>,
     /// `ext_item_size`.
     pub(super) flash_item_size: Option<usize>,
+    /// `ext_item_size_max`.
+    pub(super) flash_item_size_max: Option<usize>,
+    /// `ext_admission`.
+    pub(super) flash_admission: Option<String>,
+    /// `ext_write_budget`.
+    pub(super) flash_write_budget: Option<String>,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
     pub(super) given: Vec<(&'static str, String)>,
@@ -376,9 +410,13 @@ impl Extended {
             permits_poison: false,
             slow_us: None,
             drops_privileges: false,
+            cluster_file: None,
             watcher_queue: watch::QUEUE_LEN,
             flash_paths: Vec::new(),
             flash_item_size: None,
+            flash_item_size_max: None,
+            flash_admission: None,
+            flash_write_budget: None,
             given: Vec::new(),
             without_effect: Vec::new(),
         };
@@ -413,6 +451,7 @@ impl Extended {
             "memory_pressure_stall" => self.pressure_stall_ms = value.parse().unwrap_or(150),
             "poison_command" => self.permits_poison = true,
             "slow_us" => self.slow_us = value.parse().ok(),
+            "cluster_config" => self.cluster_file = Some(value.into()),
             "drop_privileges" => self.drops_privileges = true,
             "no_drop_privileges" => self.drops_privileges = false,
             "watcher_logbuf_size" => {
@@ -421,6 +460,9 @@ impl Extended {
             }
             "ext_path" => self.flash_paths.push(value),
             "ext_item_size" => self.flash_item_size = value.parse().ok(),
+            "ext_item_size_max" => self.flash_item_size_max = value.parse().ok(),
+            "ext_admission" => self.flash_admission = Some(value),
+            "ext_write_budget" => self.flash_write_budget = Some(value),
             "mce_limit" => {
                 let (at_most, seconds) = rate(&value).unwrap_or_default();
                 let seconds = seconds.unwrap_or(LossLimit::default().seconds);

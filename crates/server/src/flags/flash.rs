@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use coua_store::Admission;
+
 use super::extended::Extended;
 use super::{FlagError, Raw, no_effect};
 
@@ -20,6 +22,12 @@ pub struct FlashSettings {
     pub places: Vec<FlashPath>,
     /// Shorter items are evicted (`ext_item_size`).
     pub item_len_min: usize,
+    /// Longer ones too (`ext_item_size_max`).
+    pub item_len_max: Option<usize>,
+    /// Which of the others go there (`ext_admission`).
+    pub admission: Admission,
+    /// Bytes that may be written a day (`ext_write_budget`).
+    pub write_budget: Option<u64>,
 }
 
 /// A file or device that items lie on.
@@ -120,12 +128,27 @@ impl FlashSettings {
                 return Err(FlagError::new(format!("{place} is given twice")));
             }
         }
+        let admission = extended.flash_admission.as_deref().map(admission);
+        let admission = admission.transpose()?;
+        let write_budget = extended.flash_write_budget.as_deref().map(|text| {
+            let takes = "bytes a day, such as 500g, with m, g, t or p behind the number";
+            len(text).ok_or_else(|| FlagError::value("-o ext_write_budget", text, takes))
+        });
+        let write_budget = write_budget.transpose()?;
         if places.is_empty() {
-            if extended.flash_item_size.is_some() {
-                without_effect.push(no_effect(
-                    "-o ext_item_size",
-                    "there is no flash (ext_path, --flash)",
-                ));
+            for (option, is_given) in [
+                ("-o ext_item_size", extended.flash_item_size.is_some()),
+                (
+                    "-o ext_item_size_max",
+                    extended.flash_item_size_max.is_some(),
+                ),
+                ("-o ext_admission", admission.is_some()),
+                ("-o ext_write_budget", write_budget.is_some()),
+            ] {
+                if is_given {
+                    let why = "there is no flash (ext_path, --flash)";
+                    without_effect.push(no_effect(option, why));
+                }
             }
             return Ok(None);
         }
@@ -138,8 +161,26 @@ impl FlashSettings {
         Ok(Some(FlashSettings {
             places,
             item_len_min: extended.flash_item_size.unwrap_or(ITEM_LEN_MIN),
+            item_len_max: extended.flash_item_size_max,
+            admission: admission.unwrap_or_default(),
+            write_budget,
         }))
     }
+}
+
+/// The names of the rules for what goes to flash.
+pub const ADMISSIONS: [(&str, Admission); 3] = [
+    ("all", Admission::All),
+    ("read", Admission::Read),
+    ("twice", Admission::Twice),
+];
+
+fn admission(text: &str) -> Result<Admission, FlagError> {
+    let found = ADMISSIONS.iter().find(|(name, _)| *name == text);
+    let takes = "all, read or twice";
+    found
+        .map(|(_, admission)| *admission)
+        .ok_or_else(|| FlagError::value("-o ext_admission", text, takes))
 }
 
 /// `FILE:SIZE`, as memcached takes it, or `FILE:SIZE:default`.

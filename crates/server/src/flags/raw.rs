@@ -64,6 +64,13 @@ pub struct Raw {
     #[command(flatten)]
     pub net: NetFlags,
 
+    /// Also serve clients over RDMA, at this address of a device: 192.0.2.7, or with the first thread's port, and each
+    /// other thread has the next. Behind it, with commas: provider=verbs (InfiniBand, RoCE, iWARP; unless given) or
+    /// provider=tcp (the kernel's TCP, to try it without a device), and clients=NUM, 64 unless given. Needs libfabric
+    /// 1.17 or newer. Clients ask for it on an ordinary connection. Nothing is encrypted there.
+    #[arg(long = "rdma", value_name = "ADDR", help_heading = NETWORK)]
+    pub rdma: Option<String>,
+
     /// Unix socket to listen on; no network then. A socket that a dead server left behind is
     /// replaced.
     #[arg(short = 's', long = "unix-socket", value_name = "FILE", help_heading = NETWORK)]

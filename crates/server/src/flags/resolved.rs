@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coua_protocol::{Dialect, Limits};
@@ -13,10 +13,12 @@ use super::flash::FlashSettings;
 use super::login::{protocol, protocol_asked, users};
 use super::network::{self, Net};
 use super::pressure::{PressureSettings, pressure};
+use super::rdma::RdmaSettings;
 use super::sizes::{bytes, cores, number};
 use super::sources::Sources;
 use super::tls::TlsSettings;
 use super::{FlagError, Raw, no_effect};
+use crate::cluster::ClusterConfig;
 use crate::log::LogFormat;
 use crate::losses::LossLimit;
 use crate::permissions::Permissions;
@@ -57,6 +59,8 @@ pub struct Settings {
     pub udp_reply_rate: u64,
     /// A TCP/IP stack of the server's own.
     pub net: Option<Net>,
+    /// Clients over RDMA.
+    pub rdma: Option<RdmaSettings>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
     /// The unix socket, instead of TCP and UDP.
@@ -81,6 +85,10 @@ pub struct Settings {
     pub permits_poison: bool,
     /// From how many microseconds on a request is a slow one; `None` where they are not timed.
     pub slow_us: Option<u64>,
+    /// The file that says which servers the fleet has (`-o cluster_config`).
+    pub cluster_file: Option<PathBuf>,
+    /// What it said at the start.
+    pub cluster: Option<Arc<ClusterConfig>>,
     /// The system calls of the server are filtered.
     pub drops_privileges: bool,
     /// Bytes of lines that wait for each client that watches.
@@ -186,6 +194,13 @@ impl Settings {
                  one of them out",
             ));
         }
+        let rdma = RdmaSettings::resolve(raw)?;
+        if extended.drops_privileges && rdma.is_some() {
+            return Err(FlagError::new(
+                "-o drop_privileges does not go with --rdma, whose devices need other system calls; leave one \
+                 of them out",
+            ));
+        }
         let mut unmet = Vec::new();
         let memory = memory(raw, &mut unmet)?;
         let has_stacks = net.is_some();
@@ -228,6 +243,7 @@ impl Settings {
             net,
             listen_text: (!raw.listen.is_empty()).then(|| raw.listen.join(",")),
             metrics: metrics(raw)?,
+            rdma,
             unix_socket,
             unix_mask: unix_mask(&raw.unix_mask)?,
             backlog: int(number("-b", &raw.backlog, 1, i32::MAX as u64)?),
@@ -239,6 +255,8 @@ impl Settings {
             loss_limit: extended.loss_limit,
             permits_poison: extended.permits_poison,
             slow_us: extended.slow_us,
+            cluster: cluster(extended.cluster_file.as_deref())?,
+            cluster_file: extended.cluster_file,
             drops_privileges: extended.drops_privileges,
             watcher_queue: extended.watcher_queue,
             protocol_name,
@@ -331,6 +349,20 @@ impl Settings {
             "any".to_owned()
         } else {
             text
+        }
+    }
+}
+
+/// Which servers the fleet has.
+fn cluster(file: Option<&Path>) -> Result<Option<Arc<ClusterConfig>>, FlagError> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    match ClusterConfig::read(file) {
+        Ok(cluster) => Ok(Some(Arc::new(cluster))),
+        Err(error) => {
+            let file = file.display();
+            Err(FlagError::new(format!("-o cluster_config: {file} {error}")))
         }
     }
 }

@@ -370,6 +370,7 @@ fn flash(shared: &Shared, counts: &Totals, all: &mut Exposition) {
     for (event, count) in [
         ("written", stats.written),
         ("refused", stats.refused),
+        ("rejected", stats.rejected),
         ("hit", counts.get_flash_hits),
         ("brought_back", stats.brought_back),
         ("dropped", stats.dropped),
@@ -412,6 +413,7 @@ fn memory_errors(shared: &Shared, all: &mut Exposition) {
         ("items", &lost.items_pages),
         ("index", &lost.index_pages),
         ("connections", &lost.buffer_pages),
+        ("flash", &lost.flash_pages),
         ("tables", &lost.table_pages),
         ("nothing", &lost.free_pages),
         ("elsewhere", &lost.elsewhere),

@@ -28,6 +28,7 @@ impl FlashReport {
             segments_written: since(|it| it.segments_written),
             segments_lost: since(|it| it.segments_lost),
             refused: since(|it| it.refused),
+            rejected: since(|it| it.rejected),
             reads: since(|it| it.reads),
             hits: since(|it| it.hits),
             false_matches: since(|it| it.false_matches),
@@ -99,6 +100,7 @@ impl FlashReport {
         stats.add("coua_flash_segments_lost", it.segments_lost);
         stats.add("coua_flash_items_appended", it.appended);
         stats.add("coua_flash_items_refused", it.refused);
+        stats.add("coua_flash_items_rejected", it.rejected);
         stats.add("coua_flash_items_brought_back", it.brought_back);
         stats.add("coua_flash_items_dropped", it.dropped);
         stats.add("coua_flash_false_matches", it.false_matches);

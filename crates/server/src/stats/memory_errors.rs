@@ -16,6 +16,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("errors_in_items", read(&losses.items_pages));
     stats.add("errors_in_index", read(&losses.index_pages));
     stats.add("errors_in_connection_buffers", read(&losses.buffer_pages));
+    stats.add("errors_in_flash_buffers", read(&losses.flash_pages));
     stats.add("errors_in_tables", read(&losses.table_pages));
     stats.add("errors_in_free_memory", read(&losses.free_pages));
     stats.add("errors_elsewhere_untouched", read(&losses.elsewhere));
@@ -32,6 +33,8 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     );
     stats.add("last_recovery_us", read(&losses.last_us));
     stats.add("longest_recovery_us", read(&losses.longest_us));
+    stats.add("last_doubtful_us", read(&losses.last_doubtful_us));
+    stats.add("longest_doubtful_us", read(&losses.longest_doubtful_us));
     stats.add("limit_errors", allowed.at_most);
     stats.add("limit_seconds", allowed.seconds);
     stats.end();

@@ -49,7 +49,7 @@ pub fn produce(
         len += text.len();
         parts += more;
         // A datagram's answer has one turn, and a length that it may not exceed.
-        let is_over = session.datagram.is_none() && (len >= TURN_LEN || parts >= TURN_PARTS);
+        let is_over = session.message.is_none() && (len >= TURN_LEN || parts >= TURN_PARTS);
         let taken = match taken {
             Flushed::All if is_over => output.flush(session, pool),
             taken => taken,
@@ -74,7 +74,7 @@ pub fn produce(
 }
 
 /// Appends a text of any length. What the client does not take waits in its reply queue.
-fn write(text: &[u8], output: &mut Output, session: &mut Session, pool: &mut Pool) -> Flushed {
+pub fn write(text: &[u8], output: &mut Output, session: &mut Session, pool: &mut Pool) -> Flushed {
     for (at, piece) in text.chunks(PIECE_LEN).enumerate() {
         if !output.has_room() {
             match output.flush(session, pool) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Stats;
 use crate::clock::Now;
-use crate::flags::TlsSettings;
+use crate::flags::{ADMISSIONS, TlsSettings};
 use crate::output::Output;
 use crate::shared::Shared;
 
@@ -108,6 +108,14 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     match settings.pressure {
         Some(pressure) => stats.add("coua_memory_pressure", pressure.floor >> 20),
         None => stats.add("coua_memory_pressure", "(null)"),
+    }
+    if let Some(flash) = &settings.flash {
+        let mut rules = ADMISSIONS.iter();
+        let rule = rules.find(|(_, admission)| *admission == flash.admission);
+        let rule = rule.map_or("", |(name, _)| *name);
+        stats.add("ext_item_size_max", flash.item_len_max.unwrap_or(0));
+        stats.add("ext_admission", rule);
+        stats.add("ext_write_budget", flash.write_budget.unwrap_or(0));
     }
     for place in settings.flash.iter().flat_map(|flash| &flash.places) {
         stats.add("coua_flash", place.name());

@@ -23,6 +23,7 @@ use crate::connections::ConnectionInfo;
 use crate::counters::Counters;
 use crate::datagram::{Allowances, Datagram};
 use crate::execute::Answers;
+use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::session::{Listed, Session, SessionId, Sessions};
 use crate::shared::Shared;
@@ -70,7 +71,8 @@ impl DatagramSockets {
                 let parser = Parser::of(settings.dialect);
                 let mut session = Session::new(stream, connection, parser, settings.permissions);
                 session.readable = false;
-                session.datagram = Some(Box::new(Datagram::vacant(number, part_len)));
+                let datagram = Datagram::vacant(number, part_len);
+                session.message = Some(Box::new(Message::Datagram(datagram)));
                 names.push(sessions.insert(session));
             }
             vacant.push(names);
@@ -137,18 +139,24 @@ impl DatagramSockets {
         session.refused_value = None;
         session.skips_keys = false;
         session.wait_no_more();
-        let Some(datagram) = session.datagram.as_deref_mut() else {
+        let Some(message) = session.message.as_deref_mut() else {
             return;
         };
         let output = &mut *answers.output;
         let (counters, now) = (answers.counters, answers.now);
         let mut is_answered = matches!(outcome, Outcome::Done | Outcome::CloseWhenSent);
-        if is_answered && datagram.reply().is_empty() {
+        let is_alone = message.gathered().bytes().is_empty();
+        if !(is_answered && is_alone) {
+            is_answered = is_answered && output.gather(message);
+        }
+        let Some(datagram) = message.as_datagram_mut() else {
+            return;
+        };
+        if is_answered && is_alone {
             let reply = output.written_from(0);
             self.answer(id, datagram, reply, counters, now);
             output.bytes_sent += reply.len() as u64;
         } else {
-            is_answered = is_answered && output.gather(datagram);
             let reply = match is_answered {
                 true => datagram.reply(),
                 false => {
@@ -157,7 +165,7 @@ impl DatagramSockets {
                 }
             };
             self.answer(id, datagram, reply, counters, now);
-            datagram.clear(&mut output.datagram_room);
+            datagram.gathered.clear(&mut output.message_room);
         }
         output.truncate(0);
     }
@@ -207,7 +215,8 @@ impl Worker {
             else {
                 return;
             };
-            let Some(datagram) = session.datagram.as_deref_mut() else {
+            let message = session.message.as_deref_mut();
+            let Some(datagram) = message.and_then(Message::as_datagram_mut) else {
                 return;
             };
             let (len, from) = match socket.receive(room) {

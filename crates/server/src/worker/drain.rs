@@ -90,7 +90,7 @@ impl Worker {
         let connections: Vec<SessionId> = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.datagram.is_none())
+            .filter(|(_, session)| session.message.is_none())
             .map(|(id, _)| id)
             .collect();
         for id in connections {
@@ -125,6 +125,9 @@ impl Worker {
             .filter(|(_, session)| is_finished(session));
         drain.finished.extend(finished.map(|(id, _)| id));
         for id in mem::take(&mut drain.finished) {
+            if self.rdma.as_mut().is_some_and(|rdma| !rdma.may_end(id)) {
+                continue;
+            }
             if let Some(mut session) = self.sessions.remove(id) {
                 tracing::trace!(
                     "<{} connection ends: the server stops",
@@ -144,14 +147,14 @@ impl Worker {
     fn connections(&self) -> usize {
         let sessions = self.sessions.iter();
         sessions
-            .filter(|(_, session)| session.datagram.is_none())
+            .filter(|(_, session)| session.message.is_none())
             .count()
     }
 }
 
 /// Whether the connection can end without leaving a request half done.
 fn is_finished(session: &Session) -> bool {
-    if session.datagram.is_some() || session.listed == Listed::Input || session.is_blocked() {
+    if session.message.is_some() || session.listed == Listed::Input || session.is_blocked() {
         return false;
     }
     let is_between_requests = session.leftover.is_none()

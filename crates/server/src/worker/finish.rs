@@ -36,7 +36,7 @@ impl Worker {
                 self.batch.rest(unfinished, session.parser, bytes, limits);
         }
         let yields = !is_whole || pause == Pause::Yields;
-        if session.datagram.is_some() {
+        if session.message.is_some() && !session.serves_rdma() {
             if outcome == Outcome::Wait {
                 session.wait_for_memory(now.since_start_ms);
             }

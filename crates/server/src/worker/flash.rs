@@ -7,7 +7,7 @@ use coua_flash::Armed;
 use coua_flash::log::WorkerVolume;
 use coua_transport::{Poller, Source};
 
-use super::{FLASH_TOKEN, Worker, list_session};
+use super::{DEVICE_TOKEN, Worker, list_session};
 use crate::session::Listed;
 
 /// A worker's part of the flash.
@@ -23,7 +23,7 @@ impl WorkerFlash {
     pub(super) fn attach(self, store: &mut coua_store::Worker, poller: &Poller) -> io::Result<()> {
         store.attach_flash(self.volume);
         for descriptor in store.flash_descriptors() {
-            poller.add_source(Source::Kernel(descriptor), FLASH_TOKEN, false)?;
+            poller.add_source(Source::Kernel(descriptor), DEVICE_TOKEN, false)?;
         }
         Ok(())
     }

@@ -92,11 +92,11 @@ struct Counted {
 }
 
 /// The result of executing a session's entries.
-struct Executed {
+pub(super) struct Executed {
     /// End of the entries that have been executed (exclusive).
-    to: usize,
+    pub(super) to: usize,
     /// The outcome of the last one.
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
     /// All have taken the fast path.
     is_fast: bool,
 }
@@ -158,6 +158,7 @@ impl Worker {
                 answers: Answers {
                     output: &mut self.output,
                     pool: &mut self.pool,
+                    rdma: self.rdma.as_deref_mut(),
                     counters,
                     shared: &self.shared,
                     now,
@@ -195,7 +196,21 @@ impl Worker {
                 run.executor.end_fetches(session, is_whole);
             }
             let mut outcome = executed.outcome;
-            if session.datagram.is_some() {
+            if session.message.is_some() {
+                if session.serves_rdma() {
+                    let left = run.executor.end_rdma(session, &executed, part, all.end);
+                    if let Some(left) = left {
+                        self.batch.unfinished.push(Unfinished {
+                            number,
+                            first: all.start,
+                            executed_to: executed.to,
+                            outcome: left,
+                        });
+                    } else {
+                        self.sessions.remove(id);
+                    }
+                    continue;
+                }
                 let yields = !is_whole || part.pause == Pause::Yields;
                 let waits = matches!(outcome, Outcome::Wait | Outcome::WaitForFlash);
                 let goes_on = waits || outcome == Outcome::Done && yields;
@@ -211,7 +226,13 @@ impl Worker {
                 held_back |= session.sender_bit();
             } else {
                 match run.end(session, &executed, is_whole && part.is_exhausted) {
-                    Some(left) => outcome = left,
+                    Some(left) => {
+                        outcome = left;
+                        if session.has_fetches && session.is_blocked() {
+                            // Its client may never read, and others need the memory.
+                            run.executor.end_fetches(session, true);
+                        }
+                    }
                     None => continue,
                 }
             }
@@ -306,7 +327,10 @@ impl Run<'_, '_> {
                 Outcome::Done => executed.to += 1,
                 Outcome::Wait => break,
                 Outcome::WaitForFlash => {
-                    self.fetch_ahead(&entries[executed.to + 1..all.end], session, part.input);
+                    if !session.is_blocked() {
+                        let later = &entries[executed.to + 1..all.end];
+                        self.fetch_ahead(later, session, part.input);
+                    }
                     break;
                 }
                 _ => {
@@ -481,6 +505,9 @@ impl Executor<'_, '_> {
             && let Some(denied) = self.deny(&mut request, entry.what, requests)
         {
             return denied;
+        }
+        if request.session.has_fetches && request.session.fetches.is_sending() {
+            return self.send_large(request.id, request.session);
         }
         match entry.what {
             What::Get { key, cas, last } => self.execute_get(request, key, cas, last),

@@ -7,6 +7,7 @@
 //! How wrong values are refused (see the unit tests in `src/flags/tests.rs`), what a machine refuses (`faults.rs`).
 
 mod background;
+mod cluster;
 mod conditions;
 mod config;
 mod listening;

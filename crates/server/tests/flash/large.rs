@@ -2,17 +2,15 @@
 
 use crate::scene::{Client, Scene, value};
 
-/// From a few bytes to values that are sent from where they lie, and values in pieces, which stay away from flash.
+/// From a few bytes to values that are sent from where they lie, and values in pieces in memory, or on flash too.
 #[test]
 fn values_of_every_length() {
-    const LENS: [usize; 7] = [1, 100, 900, 4000, 15_000, 17_000, 30_000];
-    // With more memory, longer items are in one piece.
+    const LENS: [usize; 8] = [1, 100, 900, 4000, 15_000, 17_000, 100_000, 400_000];
     let scene = Scene::new(&["-m", "256"]);
     let mut client = scene.client();
     for (nth, len) in LENS.into_iter().enumerate() {
         client.fill(&format!("l{nth}-"), 20, len);
     }
-    client.fill("pieces", 20, 100_000);
     client.fill("other", 10_000, 30_000);
     client.settle();
     let before = client.stat("get_extstore");
@@ -33,11 +31,130 @@ fn values_of_every_length() {
     }
     assert!(client.stat("get_extstore") - before >= 20, "{found:?}");
     assert!(found.iter().all(|&count| count > 0), "{found:?}");
-    for number in 0..20 {
-        if let Some(bytes) = client.get(&format!("pieces{number}")) {
-            assert!(bytes == value(number, 100_000));
+}
+
+const LONG: usize = 500_000;
+
+/// A server with long values on flash, and their numbers.
+fn with_long_values(flags: &[&str], count: usize) -> (Scene, Client, Vec<usize>) {
+    let scene = Scene::new(flags);
+    let mut client = scene.client();
+    for number in 0..count {
+        client.set(&format!("long{number}"), &value(number, LONG));
+    }
+    client.push_out();
+    let known = |client: &mut Client, number: &usize| {
+        client.ask(format!("mg long{number} u s\r\n")) == format!("HD s{LONG}")
+    };
+    let there: Vec<usize> = (0..count).filter(|it| known(&mut client, it)).collect();
+    assert!(there.len() > count / 2, "{there:?}");
+    (scene, client, there)
+}
+
+/// Sent piece by piece, in their place among other requests, by each command that only reads.
+#[test]
+fn long_values_leave_in_their_place() {
+    let (_scene, mut client, there) = with_long_values(&[], 16);
+    client.set("short", b"s");
+    let before = client.stat("get_extstore");
+    let keys: String = there.iter().map(|it| format!(" long{it} short")).collect();
+    client.send(format!("get{keys} absent\r\nmn\r\n"));
+    let values = client.values();
+    assert_eq!(values.len(), 2 * there.len());
+    for (nth, (key, bytes, _)) in values.into_iter().enumerate() {
+        match nth % 2 {
+            0 => assert!(bytes == value(there[nth / 2], LONG), "{key}"),
+            _ => assert_eq!((key.as_str(), &*bytes), ("short", &b"s"[..])),
         }
     }
+    assert_eq!(client.line(), "MN");
+    assert!(client.stat("get_extstore") - before >= there.len() as u64);
+    // The second time some come back to memory on the way.
+    for number in &there {
+        let line = client.ask(format!("mg long{number} v k\r\n"));
+        assert_eq!(line, format!("VA {LONG} klong{number}"));
+        assert!(client.take(LONG + 2)[..LONG] == value(*number, LONG));
+        assert!(client.get(&format!("long{number}")) == Some(value(*number, LONG)));
+    }
+    assert_eq!(client.stat("extstore_io_queue"), 0);
+}
+
+/// Commands that need the value itself find it in memory, with its CAS.
+#[test]
+fn long_values_come_back_for_commands() {
+    let (_scene, mut client, there) = with_long_values(&[], 20);
+    for number in there {
+        let key = format!("long{number}");
+        let due = value(number, LONG);
+        match number % 4 {
+            0 => {
+                assert_eq!(
+                    client.ask(format!("append {key} 0 0 3\r\nend\r\n")),
+                    "STORED"
+                );
+                assert!(client.get(&key) == Some([&*due, b"end"].concat()), "{key}");
+            }
+            1 => {
+                let (bytes, cas) = client.gets(&key).expect("it was there");
+                assert!(bytes == due, "{key}");
+                let other = cas + 1;
+                assert_eq!(
+                    client.ask(format!("cas {key} 0 0 1 {other}\r\nx\r\n")),
+                    "EXISTS"
+                );
+                assert_eq!(
+                    client.ask(format!("cas {key} 0 0 1 {cas}\r\nx\r\n")),
+                    "STORED"
+                );
+            }
+            2 => {
+                assert_eq!(client.ask(format!("touch {key} 100\r\n")), "TOUCHED");
+                client.send(format!("gat 200 {key}\r\n"));
+                assert!(client.values()[0].1 == due, "{key}");
+                assert_eq!(client.ask(format!("mg {key} t\r\n")), "HD t200");
+            }
+            _ => {
+                assert_eq!(
+                    client.ask(format!("add {key} 0 0 1\r\nx\r\n")),
+                    "NOT_STORED"
+                );
+                assert_eq!(client.ask(format!("delete {key}\r\n")), "DELETED");
+                assert_eq!(client.get(&key), None);
+            }
+        }
+    }
+    assert!(client.stat("recache_from_extstore") > 8);
+    assert_eq!(client.stat("extstore_io_queue"), 0);
+}
+
+/// Clients that stop to read in the middle of a value keep nothing that others need; those that leave, neither.
+#[test]
+fn long_values_for_those_who_read_late_or_leave() {
+    let (scene, mut client, there) = with_long_values(&[], 16);
+    let requests: String = there
+        .iter()
+        .map(|it| format!("mg long{it} v u\r\n"))
+        .collect();
+    let mut late: Vec<Client> = (0..40).map(|_| scene.client()).collect();
+    for late in &mut late {
+        late.send(&requests);
+    }
+    for number in &there {
+        client.send(format!("mg long{number} v u\r\n"));
+        assert_eq!(client.line(), format!("VA {LONG}"));
+        assert!(client.take(LONG + 2)[..LONG] == value(*number, LONG));
+    }
+    late.truncate(20);
+    for late in &mut late {
+        for number in &there {
+            assert_eq!(late.line(), format!("VA {LONG}"));
+            assert!(late.take(LONG + 2)[..LONG] == value(*number, LONG));
+        }
+    }
+    drop(late);
+    crate::process::poll("reads to end", || {
+        (client.stat("extstore_io_queue") == 0).then_some(())
+    });
 }
 
 /// Clients that ask for much and do not read for a while get everything in the end, and others are served meanwhile.

@@ -1,5 +1,8 @@
 //! Items on flash: a server with little memory and a real file, spoken to over real sockets.
 
+#[path = "../support/certificates.rs"]
+#[allow(dead_code, reason = "what these tests do not need")]
+mod certificates;
 #[path = "../support/process.rs"]
 #[allow(dead_code, reason = "what these tests do not need")]
 mod process;
@@ -11,6 +14,9 @@ mod binary;
 mod closing;
 mod conditions;
 mod failing;
+mod guarded;
+#[cfg(feature = "lab")]
+mod lab;
 mod large;
 mod order;
 mod restarts;

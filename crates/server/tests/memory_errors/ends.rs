@@ -154,9 +154,13 @@ fn code_that_is_on_tmpfs() {
     .is_warm();
 }
 
-/// The superblock's page is written anew from its copy: the server serves on, and the next start is warm.
 #[test]
 fn the_store_s_tables() {
+    tables_are_restored(corrupt);
+}
+
+/// The superblock's page is written anew from its copy: the server serves on, and the next start is warm.
+pub(crate) fn tables_are_restored(lose: impl FnOnce(u64) -> std::io::Result<()>) {
     let files = Memory::Tmpfs.flags();
     let server = start(&files, &["-t", "1"]);
     let mut client = Client::connect(server.address());
@@ -168,7 +172,7 @@ fn the_store_s_tables() {
         .expect("it is mapped");
     // The superblock: the sequence number in it is drawn for each segment.
     let page = physical_page(&server, file.start).expect("it is in memory");
-    corrupt(page).expect("root may");
+    lose(page).expect("root may");
     let value = "x".repeat(10_000);
     for key in 0..100 {
         let set = format!("set large{key} 0 0 10000\r\n{value}\r\n");

@@ -254,6 +254,12 @@ fn corrupted_dax() {
     corrupted(Memory::Dax);
 }
 
+/// Buffers of flash are pinned by io_uring, and items are on their way.
+#[test]
+fn advised_flash() {
+    crate::flash::serve_through_losses(" hwpoison");
+}
+
 /// A storm ends the server in order, and the next one has what is left, of each kind of file.
 fn storm(memory: Memory) {
     let files = memory.flags();

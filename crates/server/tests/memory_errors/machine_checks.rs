@@ -1,7 +1,8 @@
 //! Machine checks that the emulator raises: the whole way from the processor to a client's miss.
 
+use crate::ends::tables_are_restored;
 use crate::kernel_errors::{Error, serves_through};
-use crate::lab::Memory;
+use crate::lab::{Memory, machine_check};
 
 #[test]
 fn private() {
@@ -21,4 +22,9 @@ fn hugetlbfs() {
 #[test]
 fn disk() {
     serves_through(Error::MachineCheck, Memory::Disk, 18);
+}
+
+#[test]
+fn the_store_s_tables() {
+    tables_are_restored(machine_check);
 }

@@ -7,6 +7,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
+mod flash;
 mod poisoned;
 mod user;
 

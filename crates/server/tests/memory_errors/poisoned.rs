@@ -11,7 +11,7 @@ use crate::process::{Client, Process, coua, poll};
 use crate::user::{KEYS, Stop, USERS, at_work, connect, number, read_back, wait_until_settled};
 
 /// Whether pages can be lost here.
-fn is_possible(client: &mut Client) -> bool {
+pub(crate) fn is_possible(client: &mut Client) -> bool {
     client.ask("set possible 0 0 1\r\nx\r\n");
     match client.ask("poison possible\r\n").trim_end() {
         "OK" => true,

@@ -13,6 +13,22 @@ use crate::process::{Client, PATIENCE, poll};
 pub(crate) const USERS: u64 = 3;
 pub(crate) const KEYS: u64 = 3000;
 
+/// How many keys a user has, and how long an ordinary value is at most.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) keys: u64,
+    pub(crate) len_max: u64,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        Load {
+            keys: KEYS,
+            len_max: 420,
+        }
+    }
+}
+
 /// A client that speaks in values.
 pub(crate) struct User {
     pub(crate) stream: BufReader<TcpStream>,
@@ -23,6 +39,7 @@ pub(crate) struct User {
     pub(crate) missing: u64,
     pub(crate) closed: u64,
     longest: Duration,
+    load: Load,
     address: SocketAddr,
 }
 
@@ -36,8 +53,14 @@ impl User {
             missing: 0,
             closed: 0,
             longest: Duration::ZERO,
+            load: Load::default(),
             address,
         }
+    }
+
+    /// Another server has what this one had.
+    pub(crate) fn move_to(&mut self, address: SocketAddr) {
+        self.address = address;
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -58,7 +81,7 @@ impl User {
 
     /// Stores or reads a random key. An error is a connection that the server has closed.
     fn step(&mut self) -> std::io::Result<()> {
-        let key = self.random(KEYS);
+        let key = self.random(self.load.keys);
         let is_large = key.is_multiple_of(300);
         if self.random(4) > 0 {
             return self.read(key);
@@ -66,7 +89,7 @@ impl User {
         let len = if is_large {
             200_000
         } else {
-            20 + self.random(400)
+            20 + self.random(self.load.len_max - 20)
         };
         let version = self.random(1 << 30);
         let text = format!("{}:{key}:{version}:", self.number);
@@ -163,6 +186,15 @@ pub(crate) fn at_work<T>(
     address: SocketAddr,
     body: impl FnOnce(&mut Client) -> T,
 ) -> (Vec<User>, T) {
+    at_work_with(address, Load::default(), body)
+}
+
+/// As [`at_work`], with another load.
+pub(crate) fn at_work_with<T>(
+    address: SocketAddr,
+    load: Load,
+    body: impl FnOnce(&mut Client) -> T,
+) -> (Vec<User>, T) {
     let ends = AtomicBool::new(false);
     let mut client = Client::connect(address);
     thread::scope(|scope| {
@@ -171,6 +203,7 @@ pub(crate) fn at_work<T>(
                 let ends = &ends;
                 scope.spawn(move || {
                     let mut user = User::new(address, number);
+                    user.load = load;
                     user.work(ends);
                     user
                 })

@@ -14,8 +14,10 @@ mod bridge;
 #[cfg(feature = "lab")]
 mod cards;
 mod datagrams;
+mod flash;
 mod forger;
 mod large;
+mod lost_frames;
 mod memory;
 mod moving;
 #[cfg(feature = "dpdk")]

@@ -160,6 +160,18 @@ impl Scene {
         self.server.stop();
     }
 
+    /// Waits until the server has ended, in whatever way.
+    pub(crate) fn poll_ended(&mut self) -> std::process::ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.server.0.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until the server, which was told to, has ended.
     pub(crate) fn ends(mut self) {
         let status = self.server.0.wait().expect("a child");

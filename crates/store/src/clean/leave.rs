@@ -3,15 +3,17 @@
 
 use super::Cleaner;
 use super::job::{Job, Kind};
-use crate::flash::{Leaving, Settling, WorkerFlash};
+use crate::flash::{Leaving, Settling, WorkerFlash, are_there};
 use crate::index::slot::{Location, Slot};
 use crate::key::KeyHash;
 use crate::memory::{PageId, PageState, Queue};
 use crate::segment::layout::{changing, mark};
+use crate::store::tier::slot_of;
 use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
 use coua_flash::log::Volume;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Slots that are changed in a turn, at most: they take a fraction of a millisecond.
@@ -34,13 +36,19 @@ impl Cleaner {
         };
         let mut left = SLICE;
         while left > 0
-            && let Some(mut settling) = flash.settling.pop_front()
+            && let Some(mut settling) = flash.take_settling()
         {
             let volume = Arc::clone(flash.volume.volume());
             if !settling.has_begun {
                 settling.begin(local, &volume);
             }
             while left > 0 && settling.next < settling.copies.len() {
+                if settling.written.is_lost() {
+                    self.keep_in_memory(local, &mut flash, &settling, now);
+                    settling.next = settling.copies.len();
+                    break;
+                }
+                // Where it is lost meanwhile, keys and places are zeros, which lead to no slot.
                 let count = self.settle_some(local, &volume, &settling, now);
                 settling.next += count;
                 left = left.saturating_sub(count);
@@ -50,15 +58,16 @@ impl Cleaner {
                 break;
             }
             settling.end(local, &volume);
+            flash.end_large(local, Some(settling.written.sequence));
             settling.copies.clear();
             flash.spare.push(settling.copies);
             flash.volume.reuse(settling.written);
             self.retire_left(local, &mut flash);
         }
-        if flash.settling.is_empty() && !flash.leaving.is_empty() {
+        if !flash.has_settling() && !flash.leaving.is_empty() {
             self.retire_left(local, &mut flash);
         }
-        let more = !flash.settling.is_empty();
+        let more = flash.has_settling();
         self.flash = Some(flash);
         more
     }
@@ -89,12 +98,56 @@ impl Cleaner {
                 continue;
             };
             let hash = KeyHash(hash);
-            let on_flash = Slot::flash(hash.tag(), place.to_bits());
-            let on_flash = settling.is_written.then_some((on_flash, bytes));
+            let on_flash = slot_of(volume, hash, place);
+            let is_there = settling.is_written && are_there(volume, bytes);
+            let on_flash = is_there.then_some((on_flash, bytes));
             while !self.settle_one(local, hash, memory, on_flash, copied.leaves_ghost(), now) {}
         }
         // Each copy has its record.
         count.max(1)
+    }
+
+    /// The memory of a filling is lost from which its slots were to be changed: which records they are is not known for
+    /// certain any more. Its items are where they were, and their segments are emptied once more.
+    #[cold]
+    fn keep_in_memory(
+        &mut self,
+        local: WorkerStore<'_>,
+        flash: &mut WorkerFlash,
+        settling: &Settling,
+        now: UnixTime,
+    ) {
+        let (store, log) = (local.shared, &local.shared.log);
+        let copies = &settling.copies[settling.next..];
+        let segments = copies.iter().filter_map(|copied| copied.location());
+        let segments: BTreeSet<PageId> = segments.map(|at| log.segment_of(at)).collect();
+        let mut kept = BTreeSet::new();
+        for at in (0..flash.leaving.len()).rev() {
+            let segment = flash.leaving[at].segment;
+            if segments.contains(&segment) {
+                flash.leaving.swap_remove(at);
+                flash.cancel(local, segment);
+                self.return_segment(local, segment);
+                kept.insert(segment);
+            }
+        }
+        if let Some(job) = self.job.take_if(|job| segments.contains(&job.segment())) {
+            self.copied = None;
+            flash.cancel(local, job.segment());
+            kept.insert(job.segment());
+            self.put_back(local, job);
+        }
+        // Of a segment that nobody empties any more.
+        for copied in copies {
+            let Some(memory) = copied.location() else {
+                continue;
+            };
+            if kept.contains(&log.segment_of(memory)) {
+                continue;
+            }
+            let hash = store.hasher.hash(local.item(memory).key());
+            while !self.settle_one(local, hash, memory, None, copied.leaves_ghost(), now) {}
+        }
     }
 
     /// Changes a slot to what is on flash if nothing has changed since it was copied; otherwise its item stays in
@@ -254,9 +307,10 @@ impl Cleaner {
     /// The worker ends: what is not on flash stays in memory.
     pub(crate) fn abandon_flash(&mut self, local: WorkerStore<'_>, now: UnixTime) {
         while self.settle(local, now) {}
-        let Some(flash) = self.flash.take() else {
+        let Some(mut flash) = self.flash.take() else {
             return;
         };
+        flash.end_large(local, None);
         local.shared.log.change_coming(flash.coming, 0);
         for leaving in &flash.leaving {
             self.return_segment(local, leaving.segment);

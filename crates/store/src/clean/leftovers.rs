@@ -57,6 +57,7 @@ impl Cleaner {
                 let next = store.index.sweep(word, None::<fn(Slot)>, |place| {
                     drop_if_there(local, segment, has_pieces, place)
                 });
+                local.note_stranded();
                 // A sub-table's slots, and where heads are looked for, the items that they point to.
                 let slots = TABLE_BUCKETS as usize * SLOTS;
                 let looked_at = if has_pieces { slots } else { slots / 8 };

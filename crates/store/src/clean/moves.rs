@@ -2,6 +2,7 @@
 
 use super::Cleaner;
 use super::job::{CleanedItem, Kind};
+use crate::flash::{Copying, Departing};
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
@@ -56,9 +57,9 @@ impl Cleaner {
                 continue;
             }
             let done = match self.fate(local, kind, victim.location, place.slot) {
-                Fate::Evict { leave_ghost } => self
-                    .copy_or_evict(local, victim, place, (item, owner), leave_ghost, now)
-                    .then_some(Done::Gone),
+                Fate::Evict { leave_ghost } => {
+                    self.copy_or_evict(local, victim, place, owner, leave_ghost, now)
+                }
                 Fate::Move { queue, frequency } => {
                     let moved = if item.is_piece() {
                         self.move_piece(local, victim, place, item, owner, queue)
@@ -67,16 +68,8 @@ impl Cleaner {
                     };
                     match moved {
                         Done::NoRoom if local.shared.evict => {
-                            let parts = (item, owner);
-                            self.copy_or_evict(
-                                local,
-                                victim,
-                                place,
-                                parts,
-                                kind == Kind::Small,
-                                now,
-                            )
-                            .then_some(Done::Gone)
+                            let leaves_ghost = kind == Kind::Small;
+                            self.copy_or_evict(local, victim, place, owner, leaves_ghost, now)
                         }
                         Done::NoRoom => return None,
                         Done::Raced => None,
@@ -90,6 +83,7 @@ impl Cleaner {
                     local.counters().bytes_moved.add(bytes as u64);
                     return Some(bytes);
                 }
+                Some(Done::Waits) => return None,
                 Some(_) => return Some(0),
                 // The slot has changed since it was found.
                 None => {}
@@ -131,29 +125,42 @@ impl Cleaner {
         }
     }
 
-    /// Copies an item for flash, or evicts it, `owner` being itself or its head. False if it is no longer where it
+    /// Copies an item for flash, or evicts it, `owner` being itself or its head. `None` if it is no longer where it
     /// was found.
     fn copy_or_evict(
         &mut self,
         local: WorkerStore<'_>,
         victim: CleanedItem,
         place: Place<'_>,
-        (item, owner): (RawItem<'_>, RawItem<'_>),
+        owner: RawItem<'_>,
         leave_ghost: bool,
         now: UnixTime,
-    ) -> bool {
+    ) -> Option<Done> {
+        let patience = !self.is_late(now);
         if !self.evicts
             && let Some(flash) = &mut self.flash
-            && !item.is_piece()
-            && !item.is_head()
-            && let Some(filling) =
-                flash.copy(local, victim.hash, victim.location, item, leave_ghost)
         {
-            // Until it is written there, nothing changes.
-            self.copied = Some(filling);
-            return true;
+            let (location, log) = (place.slot.location(), &local.shared.log);
+            let departing = Departing {
+                hash: victim.hash,
+                location,
+                item: owner,
+                leaves_ghost: leave_ghost,
+                now_ms: now.millis(),
+                is_elsewhere: log.segment_of(location) != log.segment_of(victim.location),
+            };
+            match flash.copy(local, &departing, patience) {
+                Copying::Into(filling) => {
+                    // Until it is written there, nothing changes.
+                    self.copied = self.copied.max(Some(filling));
+                    return Some(Done::Gone);
+                }
+                Copying::Waits => return Some(Done::Waits),
+                Copying::Refused => {}
+            }
         }
         self.evict(local, place, owner, leave_ghost, now)
+            .then_some(Done::Gone)
     }
 
     /// Moves an item to the end of its queue, or evicts it if there is no room. False if it is no longer where
@@ -174,7 +181,7 @@ impl Cleaner {
                 local.counters().bytes_moved.add(bytes as u64);
                 true
             }
-            Done::Gone => true,
+            Done::Gone | Done::Waits => true,
         }
     }
 
@@ -266,8 +273,10 @@ impl Cleaner {
 enum Done {
     /// So many bytes were written elsewhere.
     Moved(usize),
-    /// It was evicted.
+    /// It was evicted, or is on its way to flash.
     Gone,
+    /// It can go to flash when something has been written there.
+    Waits,
     /// There is no segment to move it to.
     NoRoom,
     /// The slot changed meanwhile.

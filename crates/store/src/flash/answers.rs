@@ -31,6 +31,13 @@ pub enum FetchedGet<'b> {
     /// The item. Its bytes are those of the record that was read: it is readable as long as that is kept, and
     /// cannot be [pinned](Burst::pin).
     Hit(Item<'b>),
+    /// The item, whose value lies elsewhere on flash: [`Burst::flash_pieces`](crate::Burst::flash_pieces).
+    InPieces {
+        /// As in [`FetchedGet::Hit`], but that it shows no value.
+        item: Item<'b>,
+        /// Whether it is read so often that it should be [recalled](crate::Burst::begin_recall), and answered from memory.
+        comes_back: bool,
+    },
     /// The record is another key's. The worker remembers that: the operation is to be executed again.
     OtherKey,
     /// The item is no longer where it was read: the operation is to be executed again.
@@ -44,6 +51,8 @@ pub enum FetchedGet<'b> {
 pub enum BroughtBack {
     /// The operation, executed again, finds it in memory.
     InMemory,
+    /// Its value is in pieces: [`Burst::begin_recall`](crate::Burst::begin_recall).
+    InPieces,
     /// As [`FetchedGet::OtherKey`].
     OtherKey,
     /// As [`FetchedGet::Moved`].

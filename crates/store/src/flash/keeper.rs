@@ -4,6 +4,7 @@
 use crate::store::Store;
 use crate::store::tier::{location_of, rules};
 use crate::time::UnixSeconds;
+use crate::worker_store::WorkerStore;
 use coua_flash::log::Dropped;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,9 +73,12 @@ impl FlashKeeper {
         if all.is_empty() {
             return false;
         }
-        let gone = store.sweep_flash(|slot| {
-            let location = location_of(slot);
+        let unwanted = |slot| {
+            let location = location_of(volume, slot);
             all.iter().any(|dropped| dropped.contains(volume, location))
+        };
+        let gone = store.sweep_flash(unwanted, |id, guard| {
+            WorkerStore::new(&store, id, guard).note_stranded();
         });
         // The last worker's set is the keeper's.
         if let Some(counters) = store.counters.last() {

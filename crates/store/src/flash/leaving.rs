@@ -7,17 +7,17 @@
 //!      └───────────────────────── leaving: neither retired nor picked again ───────────────▶ retired
 //! ```
 
-use crate::index::slot::{Location, Slot};
+use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
-use crate::segment::item::RawItem;
 use crate::sync::Ordering;
 use crate::worker_store::WorkerStore;
-use coua_flash::log::{Appended, Draft, Event, Volume, WorkerVolume, WrittenSegment};
+use coua_flash::log::{Event, Volume, WorkerVolume, WrittenSegment};
 use std::collections::VecDeque;
 
 use super::FlashRead;
-use crate::store::tier::rules;
+use super::large::Large;
+use crate::store::tier::{rules, slot_of};
 
 /// A worker's part of the tier.
 pub(crate) struct WorkerFlash {
@@ -30,11 +30,14 @@ pub(crate) struct WorkerFlash {
     /// Segments in memory that are kept until then.
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) spare: Vec<Vec<Copied>>,
-    scratch: Vec<u8>,
+    /// What is being copied.
+    pub(super) scratch: Vec<u8>,
+    /// Values in pieces that were copied into fillings that have not ended.
+    pub(super) large: Vec<Large>,
     /// Segments in memory that were counted as coming: what they wait for is being written.
     pub(crate) coming: usize,
     /// The open filling is to be ended, since a flush has killed it: nothing more is copied there.
-    ends_filling: bool,
+    pub(super) ends_filling: bool,
 }
 
 /// An item that was copied: where it is in memory, and whether its eviction would leave a ghost.
@@ -64,9 +67,9 @@ pub(crate) struct Leaving {
 impl Copied {
     const GHOST: u64 = 1 << 63;
     /// Nothing lies there.
-    const CANCELLED: Copied = Copied(0);
+    pub(super) const CANCELLED: Copied = Copied(0);
 
-    fn new(location: Location, leave_ghost: bool) -> Copied {
+    pub(super) fn new(location: Location, leave_ghost: bool) -> Copied {
         Copied(location.raw() | if leave_ghost { Copied::GHOST } else { 0 })
     }
 
@@ -89,6 +92,7 @@ impl WorkerFlash {
             leaving: Vec::new(),
             spare: Vec::new(),
             scratch: Vec::new(),
+            large: Vec::new(),
             coming: 0,
             ends_filling: false,
         }
@@ -99,60 +103,7 @@ impl WorkerFlash {
         self.volume.volume().segment_len()
     }
 
-    /// Copies an item for flash. Its memory is to be kept until the filling of the returned number has been settled.
-    /// `None` if it does not go to flash.
-    pub(crate) fn copy(
-        &mut self,
-        local: WorkerStore<'_>,
-        hash: KeyHash,
-        location: Location,
-        item: RawItem<'_>,
-        leave_ghost: bool,
-    ) -> Option<u64> {
-        let flash = local.shared.flash.get()?;
-        let len = item.total_len();
-        let len_max = flash.volume.item_len_max();
-        if self.ends_filling || !rules::goes_to_flash(len, flash.item_len_min, len_max) {
-            return None;
-        }
-        self.scratch.resize(len, 0);
-        item.copy_whole(&mut self.scratch);
-        let expiry = match item.expiry().second_up() {
-            0 => u32::MAX,
-            second => second,
-        };
-        let draft = Draft {
-            hash: hash.0,
-            cas: local.cas_at(location, item),
-            expiry,
-            item: &self.scratch,
-            key: item.key_range(),
-        };
-        // After all of it was read.
-        if local.is_unsettled() && local.is_lost(location, item) {
-            return None;
-        }
-        match self.volume.append(&draft) {
-            Appended::At { sequence, .. } => {
-                let counters = local.counters();
-                counters.flash_appended.add(1);
-                counters.flash_bytes_appended.add(len as u64);
-                self.note(sequence, Copied::new(location, leave_ghost));
-                Some(sequence)
-            }
-            Appended::VolumeFull => {
-                flash.wanted.wake();
-                local.counters().flash_refused.add(1);
-                None
-            }
-            Appended::Busy | Appended::TooLong => {
-                local.counters().flash_refused.add(1);
-                None
-            }
-        }
-    }
-
-    fn note(&mut self, sequence: u64, copied: Copied) {
+    pub(super) fn note(&mut self, sequence: u64, copied: Copied) {
         if self
             .fillings
             .back()
@@ -259,7 +210,23 @@ impl WorkerFlash {
 
     /// Whether slots wait to be changed.
     pub(crate) fn has_settling(&self) -> bool {
-        !self.settling.is_empty()
+        self.settling.iter().any(|settling| self.is_ready(settling))
+    }
+
+    /// The next filling whose slots can be changed.
+    pub(crate) fn take_settling(&mut self) -> Option<Settling> {
+        let ready = self.settling.iter().position(|it| self.is_ready(it))?;
+        self.settling.remove(ready)
+    }
+
+    /// Whether the pieces of the heads in a filling have been written too: those of earlier fillings are not, while these are.
+    fn is_ready(&self, settling: &Settling) -> bool {
+        let sequence = settling.written.sequence;
+        let mut heads = self.large.iter().filter(|it| it.filling == sequence);
+        !heads.any(|head| {
+            let mut fillings = self.fillings.iter();
+            fillings.any(|it| it.sequence >= head.first && it.sequence < sequence)
+        })
     }
 }
 
@@ -293,7 +260,7 @@ impl Settling {
         if !volume.is_sealed_still(self.written.segment) {
             for (hash, place) in self.written.records(volume) {
                 let hash = KeyHash(hash);
-                let slot = Slot::flash(hash.tag(), place.to_bits());
+                let slot = slot_of(volume, hash, place);
                 while local.find_on_flash(hash, slot).is_some() {
                     local.drop_on_flash(hash, slot);
                 }

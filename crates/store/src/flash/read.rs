@@ -17,6 +17,8 @@ pub(crate) struct Present<'f> {
     pub(crate) place: Place<'f>,
     pub(crate) item: RawItem<'f>,
     pub(crate) cas: u64,
+    /// The item's bytes.
+    pub(crate) bytes: &'f [u8],
     /// The filling that it is of.
     pub(crate) sequence: u64,
 }
@@ -39,7 +41,13 @@ pub(crate) fn present<'f>(
     let store = local.shared;
     let flash = store.flash.get().ok_or(Useless::Moved)?;
     let sequence = fetched.sequence();
-    let Some(record) = fetched.of_key(key.hash.0, key.bytes) else {
+    let record = fetched.of_key(key.hash.0, key.bytes);
+    let item = RawItem::fetched(store.log.mapping(), fetched);
+    // After all that is concluded from its bytes; of those that an item is shown with later, whoever copies them asks.
+    if fetched.is_lost() {
+        return Err(Useless::Moved);
+    }
+    let Some(record) = record else {
         local.counters().flash_false_matches.add(1);
         if fetched.hash() == key.hash.0 {
             // Two keys of one hash cannot be told apart by what is remembered: the other one gives way.
@@ -52,11 +60,17 @@ pub(crate) fn present<'f>(
     let found = local.find_on_flash(place.hash, place.slot);
     let found = found.ok_or(Useless::Moved)?;
     // The slot may be another filling's by now, in which another version of the key lies at the same place.
-    if flash.volume.filling_of(location_of(place.slot)) != Some(sequence) {
+    if flash
+        .volume
+        .filling_of(location_of(&flash.volume, place.slot))
+        != Some(sequence)
+    {
         return Err(Useless::Moved);
     }
-    let item = RawItem::fetched(store.log.mapping(), fetched);
     let Some(item) = item.filter(|item| item.key_is(key.bytes)) else {
+        if fetched.is_lost() {
+            return Err(Useless::Moved);
+        }
         // A record that is whole and holds no item: not written by this program.
         local.drop_on_flash(place.hash, place.slot);
         return Err(Useless::Moved);
@@ -77,6 +91,7 @@ pub(crate) fn present<'f>(
         place: found,
         item,
         cas: record.cas,
+        bytes: record.item,
         sequence,
     })
 }
@@ -84,9 +99,12 @@ pub(crate) fn present<'f>(
 impl Present<'_> {
     /// Whether the slot still names this record, and no flush has killed it. Under the lock of its bucket it stays so.
     pub(crate) fn is_so_still(&self, local: WorkerStore<'_>) -> bool {
-        let (store, at) = (local.shared, location_of(self.place.slot));
+        let store = local.shared;
         let flash = store.flash.get();
-        flash.is_some_and(|flash| flash.volume.filling_of(at) == Some(self.sequence))
-            && !store.log.is_killed_on_flash(self.sequence)
+        let filling = flash.and_then(|flash| {
+            let at = location_of(&flash.volume, self.place.slot);
+            flash.volume.filling_of(at)
+        });
+        filling == Some(self.sequence) && !store.log.is_killed_on_flash(self.sequence)
     }
 }

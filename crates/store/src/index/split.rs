@@ -201,6 +201,7 @@ impl Index {
             migration.next = 0;
             return false;
         }
+        self.drop_stranded(child);
         let (table, parent, depth) = (child.table(), child.other(), child.depth());
         self.directory
             .publish_at(start, Entry::settled(table, depth));

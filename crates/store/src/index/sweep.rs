@@ -17,7 +17,8 @@
 //! When the machine loses a part of a sub-table, its buckets are empty. Then, until
 //! [`Index::put_in_order`] is done:
 //!
-//! - Slots that a filling child had not taken from its parent yet are never looked for there again.
+//! - Slots that a filling child had not taken from its parent yet are never looked for there again
+//!   ([`super::stranded`] drops them when the split ends).
 //! - A thread that had a bucket locked does not have it any more, and may still store a slot, while
 //!   another thread stores one for the same key.
 
@@ -139,8 +140,13 @@ impl Index {
     }
 
     /// About how many items stood in a range of the arena's bytes that was lost with a part of the
-    /// sub-table at word `at`: as many as elsewhere in it.
-    pub(crate) fn estimate_lost(&self, at: usize, bytes: &std::ops::Range<usize>) -> u64 {
+    /// sub-table at word `at`: as many as elsewhere in it. `counts` says which slots count.
+    pub(crate) fn estimate_lost(
+        &self,
+        at: usize,
+        bytes: &std::ops::Range<usize>,
+        counts: impl Fn(Slot) -> bool,
+    ) -> u64 {
         let table = self.directory.entry_at(at).table();
         let start = table.0 as usize * super::TABLE_BYTES;
         let is_lost = |number: u32| {
@@ -155,7 +161,7 @@ impl Index {
             }
             left += 1;
             let bucket = self.bucket(table, number);
-            items += (0..SLOTS).filter(|&at| bucket.peek(at).is_taken()).count() as u64;
+            items += (0..SLOTS).filter(|&at| counts(bucket.peek(at))).count() as u64;
         }
         items * lost / u64::max(left, 1)
     }
@@ -181,39 +187,6 @@ impl Index {
             }
             if self.directory.entry_at(at) == entry {
                 return dropped;
-            }
-        }
-    }
-
-    /// Drops slots of the sub-table at word `at` that stand where no lookup looks, and returns them and
-    /// where the next one begins. When a part of a filling child is lost, its buckets look as if they were filled,
-    /// and what its parent had for them stays there. Either may have split again since, so all sub-tables
-    /// are looked at; when two of them merge, lookups would find what they had missed.
-    pub(crate) fn drop_stranded(&self, at: usize) -> (Vec<Slot>, usize) {
-        let mut dropped = Vec::new();
-        loop {
-            let entry = self.settle_at(at);
-            let start = at & !(self.directory.span(entry.depth()) - 1);
-            let is_stranded = |slot: Slot| {
-                slot.is_taken() && !self.directory.serves(start, entry.depth(), slot.tag())
-            };
-            let tables = tables_of(entry).into_iter().flatten();
-            for (table, number) in
-                tables.flat_map(|table| (0..TABLE_BUCKETS).map(move |n| (table, n)))
-            {
-                let bucket = self.bucket(table, number);
-                for place in (0..SLOTS).filter(|&place| is_stranded(bucket.load(place))) {
-                    bucket.lock();
-                    let slot = bucket.peek(place);
-                    if self.directory.entry_at(start) == entry && is_stranded(slot) {
-                        bucket.put(place, Slot::EMPTY);
-                        dropped.push(slot);
-                    }
-                    bucket.unlock();
-                }
-            }
-            if self.directory.entry_at(at) == entry {
-                return (dropped, self.behind(at, entry));
             }
         }
     }

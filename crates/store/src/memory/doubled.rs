@@ -11,9 +11,13 @@
 //!   to do anyway; and the store that met the lost page is done again.
 //! - A word that several threads change by read-modify-write is changed in the first copy, and then the
 //!   second one [follows](Twin::follow) until both are equal. A change that met the lost page is made
-//!   to what was restored. It is lost only if the page goes between the two steps.
+//!   to what was restored. If another thread meets it between the two steps, the change is undone. So who
+//!   makes one asks afterwards whether anything was lost meanwhile: a change that may be made twice is made again
+//!   ([`Twin::repeat`]); holds of a segment are not trusted any more (`page_table.rs`); sequence numbers are
+//!   skipped by the handler. The count of losses moves before a restored word can be read.
 
 use super::mapping::{Mapping, Shared, Slice};
+use super::seen::events_seen;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -135,6 +139,24 @@ impl<'t, T: Shared> Twin<'t, T> {
         word(self.own).put(value, order);
         // A thread that follows an earlier change may just have undone the copy's.
         self.follow(word);
+    }
+
+    /// Makes a change that may be made more than once, until nothing was lost between it and the copy's: so
+    /// that it is not undone.
+    #[inline]
+    pub(crate) fn repeat<W: Word>(
+        self,
+        word: impl for<'a> Fn(&'a T) -> &'a W,
+        change: impl Fn(&W),
+    ) {
+        loop {
+            let seen = events_seen();
+            change(word(self.own));
+            self.follow(&word);
+            if events_seen() == seen {
+                return;
+            }
+        }
     }
 
     /// Has the copy of a word follow, which threads change at the same time. To be called after each

@@ -1,22 +1,12 @@
 //! Memory errors under the arena: which of its pages may turn to zeros, and how many have.
 //!
 //! The pages that are given out are watched: items, index, lent buffers. Whoever reads there takes
-//! zeros for any bytes, and asks [`events_seen`] before it relies on what it has read. Of the tables
+//! zeros for any bytes, and asks [`events_seen`](super::events_seen) before it relies on what it has read. Of the tables
 //! before them those to which zeros would do harm are kept twice, and restored.
 #![allow(
     unsafe_code,
     reason = "says that the arena's bytes may change by themselves, and poisons them for tests"
 )]
-
-#[cfg(not(loom))]
-pub(crate) use coua_memory_errors::events_seen;
-
-/// loom knows no errors.
-#[cfg(loom)]
-#[inline]
-pub(crate) fn events_seen() -> u64 {
-    0
-}
 
 #[cfg(not(any(miri, loom)))]
 pub(crate) use watched::{address_of, hwpoison, poison};

@@ -13,6 +13,7 @@
 
 use super::doubled::Twin;
 use super::mapping::shared;
+use super::seen::events_seen;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::{Expiry, UnixSeconds};
 
@@ -69,6 +70,11 @@ pub(crate) enum Queue {
 /// A bit of a segment's holds: no burst can find anything here any more, so the thread that
 /// releases the last hold frees the segment.
 const UNREACHABLE: u32 = 1 << 31;
+
+/// A bit of a segment's holds: one of them may have been undone, since the machine lost the page of the table between
+/// it and its copy. The segment counts as held for as long as this process lives: it is a segment less, in an event
+/// of some nanoseconds' length.
+const DISTRUSTED: u32 = 1 << 30;
 
 /// Traits of a page: there are pieces of large items here; the machine has lost a part of the segment
 /// in this life; what is in memory here is not in the file, which could give no fresh page; fewer bytes
@@ -336,15 +342,19 @@ impl Twin<'_, PageEntry> {
     /// Keeps the segment from being cleaned or used again. Only for a segment that is open, or
     /// from inside the burst in which an item of it was found.
     pub(crate) fn hold(self) -> bool {
+        let seen = events_seen();
         let before = self.holds.fetch_add(1, Ordering::AcqRel);
         self.follow(|entry| &entry.holds);
+        self.distrust_if_lost(seen);
         before == 0
     }
 
     /// Undoes one [`Twin::hold`].
     pub(crate) fn release(self) -> Released {
+        let seen = events_seen();
         let before = self.holds.fetch_sub(1, Ordering::AcqRel);
         self.follow(|entry| &entry.holds);
+        self.distrust_if_lost(seen);
         match before {
             1 => Released::Unheld,
             holds if holds == UNREACHABLE | 1 => Released::Unreachable,
@@ -355,9 +365,29 @@ impl Twin<'_, PageEntry> {
     /// The segment is retired and its grace period is over, so nobody can begin to hold it. True where nobody
     /// does: then it is to be freed by the caller, otherwise by who lets go last.
     pub(crate) fn become_unreachable(self) -> bool {
+        let seen = events_seen();
         let before = self.holds.fetch_or(UNREACHABLE, Ordering::AcqRel);
         self.follow(|entry| &entry.holds);
+        self.distrust_if_lost(seen);
         before == 0
+    }
+
+    /// The holds were changed; if anything was lost since `seen`, that may have been undone.
+    #[inline]
+    fn distrust_if_lost(self, seen: u64) {
+        if events_seen() != seen {
+            self.distrust();
+        }
+    }
+
+    #[cold]
+    fn distrust(self) {
+        self.repeat(
+            |entry| &entry.holds,
+            |holds| {
+                holds.fetch_or(DISTRUSTED, Ordering::AcqRel);
+            },
+        );
     }
 
     /// Nobody holds it: those who did died with their process.
@@ -372,8 +402,12 @@ impl Twin<'_, PageEntry> {
     }
 
     fn set_trait(self, bit: u32, order: Ordering) {
-        self.traits.fetch_or(bit, order);
-        self.follow(|entry| &entry.traits);
+        self.repeat(
+            |entry| &entry.traits,
+            |traits| {
+                traits.fetch_or(bit, order);
+            },
+        );
     }
 
     pub(crate) fn set_has_pieces(self) {
@@ -437,5 +471,67 @@ mod tests {
         entry.end();
         assert!(entry.hold() && entry.is_held());
         assert_eq!(entry.release(), Released::Unheld);
+    }
+
+    /// Two threads hold and release a segment while a third loses the page of the table that says so: no hold is undone
+    /// in a way that nobody knows of.
+    #[cfg(not(any(miri, loom)))]
+    #[test]
+    fn holds_are_right_or_distrusted_when_their_page_is_lost() {
+        use crate::memory::poison;
+        use crate::{Config, Store};
+        use std::sync::atomic::AtomicBool;
+
+        let _events =
+            coua_memory_errors::install().expect("the only test of these that loses memory");
+        let config = || Config {
+            memory: 64 << 20,
+            survives_memory_errors: true,
+            ..Config::default()
+        };
+        for _ in 0..400 {
+            let store = Store::new(config(), UnixSeconds(1)).expect("there is memory");
+            let (log, page) = (&store.log, store.log.segment_count() - 1);
+            let mapping = log.mapping();
+            let offset = mapping.offset_of(log.entry(page).own());
+            if poison(mapping, offset).is_err() {
+                return;
+            }
+            let (ends, held) = (AtomicBool::new(false), AtomicUsize::new(0));
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        let _stack = coua_memory_errors::install_thread();
+                        while !ends.load(Ordering::Relaxed) {
+                            log.entry(page).hold();
+                            held.fetch_add(1, Ordering::Relaxed);
+                            // Whoever holds it finds it held.
+                            assert!(log.entry(page).is_held(), "a hold was undone");
+                            log.entry(page).release();
+                        }
+                    });
+                }
+                scope.spawn(|| {
+                    let _stack = coua_memory_errors::install_thread();
+                    for _ in 0..40 {
+                        let before = held.load(Ordering::Relaxed);
+                        poison(mapping, offset).expect("it was possible before");
+                        // It is met.
+                        while log.entry(page).state() != PageState::Free
+                            || held.load(Ordering::Relaxed) == before
+                        {
+                            thread::yield_now();
+                        }
+                    }
+                    ends.store(true, Ordering::Relaxed);
+                });
+            });
+            let holds = log.entry(page).holds.load(Ordering::Relaxed);
+            assert!(holds == 0 || holds > DISTRUSTED / 2, "{holds:#x}");
+            if holds != 0 {
+                // What it is for has happened.
+                return;
+            }
+        }
     }
 }

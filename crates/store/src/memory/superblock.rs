@@ -231,9 +231,12 @@ impl Twin<'_, Superblock> {
 
     /// Kills what lies in fillings on flash with a lower sequence number.
     pub(crate) fn raise_killed_on_flash(self, below: u64) {
-        let killed = &self.own().flash.killed_below;
-        killed.fetch_max(below, Ordering::AcqRel);
-        self.follow(|block| &block.flash.killed_below);
+        self.repeat(
+            |block| &block.flash.killed_below,
+            |killed| {
+                killed.fetch_max(below, Ordering::AcqRel);
+            },
+        );
     }
 
     /// Sets the time that segments record.
@@ -250,8 +253,12 @@ impl Twin<'_, Superblock> {
     }
 
     pub(crate) fn raise_flushed_below(self, below: u64) {
-        self.state.flushed_below.fetch_max(below, Ordering::Release);
-        self.follow(|block| &block.state.flushed_below);
+        self.repeat(
+            |block| &block.state.flushed_below,
+            |flushed| {
+                flushed.fetch_max(below, Ordering::Release);
+            },
+        );
     }
 
     /// The flush at `below` is over, if no other came.

@@ -1,13 +1,14 @@
 //! Items that were read from flash: shown to whoever only reads, or brought back to memory.
 
-use super::writer::Writer;
-use crate::flash::{BroughtBack, FetchedGet, Present, Useless, present};
+use super::writer::{Body, Writer};
+use crate::flash::{BroughtBack, FetchedGet, FlashPieces, Present, Useless, present};
 use crate::index::slot::{Location, Slot};
 use crate::item::Item;
 use crate::key::Key;
 use crate::memory::{Purpose, Queue};
 use crate::request::{Access, FlashPlace};
-use crate::segment::layout::mark;
+use crate::segment::item::RawItem;
+use crate::segment::layout::{Draft, mark};
 use crate::store::tier::rules;
 use crate::tags::TagWords;
 use crate::worker::Burst;
@@ -35,21 +36,59 @@ impl<'w> Burst<'w> {
             Err(Useless::Dead(why)) => return FetchedGet::Dead(why),
         };
         local.counters().flash_hits.add(1);
+        let is_head = present.item.is_head();
+        let mut comes_back = false;
         if access.bump {
             let pages = local.shared.log.pages();
             let frequency = present.place.slot.frequency();
             present.place.warm();
-            if rules::comes_back(frequency, pages.free_count(), pages.reserve()) {
+            comes_back = rules::comes_back(frequency, pages.free_count(), pages.reserve());
+            if comes_back && !is_head {
                 // Whatever comes of it, this read has its item.
                 self.writer().bring_back(key, &present);
             }
         }
-        FetchedGet::Hit(Item::new(
+        let item = Item::new(
             present.item,
             (local.shared, local.guard()),
             Location::NOWHERE,
             if access.cas { present.cas } else { 0 },
-        ))
+        );
+        match is_head {
+            true => FetchedGet::InPieces { item, comes_back },
+            false => FetchedGet::Hit(item),
+        }
+    }
+
+    /// An item that is [in pieces](FetchedGet::InPieces), with its CAS, and those. `None` if some of it is gone: then it
+    /// is a miss, and the operation is to be executed again.
+    pub fn flash_pieces<'f>(
+        &mut self,
+        key: &Key<'_>,
+        place: FlashPlace,
+        fetched: &'f Fetched,
+    ) -> Option<(Item<'f>, FlashPieces)>
+    where
+        'w: 'f,
+    {
+        let local: WorkerStore<'f> = self.local;
+        let flash = local.shared.flash.get()?;
+        let present = present(local, key, place, fetched, self.now).ok()?;
+        let pieces = FlashPieces::of(
+            &flash.volume,
+            key.hash,
+            present.bytes,
+            present.item.value_len(),
+        );
+        if fetched.is_lost() {
+            return None;
+        }
+        if pieces.is_none() {
+            self.drop_flash(place);
+        }
+        let burst = (local.shared, local.guard());
+        let item = Item::new(present.item, burst, Location::NOWHERE, present.cas);
+        Some((item, pieces?))
     }
 
     /// Brings the item of `key`, whose record was read from `place`, back to memory, with its CAS, for an operation
@@ -61,6 +100,7 @@ impl<'w> Burst<'w> {
         fetched: &Fetched,
     ) -> BroughtBack {
         match present(self.local, key, place, fetched, self.now) {
+            Ok(present) if present.item.is_head() => BroughtBack::InPieces,
             Ok(present) => self.writer().bring_back(key, &present),
             Err(Useless::OtherKey) => BroughtBack::OtherKey,
             Err(Useless::Moved) => BroughtBack::Moved,
@@ -72,19 +112,21 @@ impl<'w> Burst<'w> {
 impl Writer<'_> {
     /// Writes an item that was read from flash into memory, and changes its slot.
     fn bring_back(&mut self, key: &Key<'_>, present: &Present<'_>) -> BroughtBack {
-        let (local, store) = (self.local, self.local.shared);
-        let log = &store.log;
+        let (local, log) = (self.local, &self.local.shared.log);
         let Present {
             place, item, cas, ..
         } = *present;
-        let was_read = place.slot.frequency() > 0;
-        let queue = if was_read { Queue::Main } else { Queue::Small };
+        let queue = queue_of(present);
         let tags = TagWords::of(item.tags());
-        let mut draft = item.draft();
-        draft.tags = &tags;
-        // Perhaps a client was shown it since it went to flash.
-        draft.cas = Some(cas);
+        let draft = draft_of(item, cas, &tags);
         let len = draft.layout().total;
+        if len > local.shared.whole_max {
+            let body = [Body::Bytes(item.value())];
+            return match self.write(key.hash, queue, &draft, &body, 0) {
+                Ok(new) => self.put_back(present, new),
+                Err(_) => BroughtBack::NoMemory,
+            };
+        }
         let Some(mut space) = log.append(&mut self.open[queue as usize], len, Purpose::Items)
         else {
             self.refused(len);
@@ -94,31 +136,51 @@ impl Writer<'_> {
         *self.appended += len;
         local.counters().bytes_appended.add(len as u64);
         item.copy_to(&mut space, &draft);
-        let copy = local.item(location);
-        item.copy_changing(copy);
-        if was_read {
-            copy.change_marks(mark::FETCHED, 0);
-        }
         let entry = log.entry_of(location);
         entry.note_expiry(item.expiry());
         if item.has_tags() {
             entry.set_has_tags();
         }
+        self.put_back(present, Slot::item(place.slot.tag(), location, len))
+    }
+
+    /// Has the slot name an item's copy in memory, `new`.
+    pub(super) fn put_back(&mut self, present: &Present<'_>, new: Slot) -> BroughtBack {
+        let (local, place) = (self.local, present.place);
+        let (location, copy) = (new.location(), local.item_of(new));
+        if place.slot.frequency() > 0 {
+            copy.change_marks(mark::FETCHED, 0);
+        }
         let lock = place.lock();
         let is_present = lock.is_some() && present.is_so_still(local);
-        let is_doubtful = local.is_unsettled() && local.is_lost(location, copy);
+        let is_doubtful = local.is_unsettled()
+            && (local.is_lost(location, copy) || local.shared.is_record_lost(present.item));
         let Some(lock) = lock.filter(|_| is_present && !is_doubtful) else {
-            log.note_dead(local.id, location, len);
+            local.abandon(location);
             if is_doubtful {
                 self.leave_lost();
             }
             return BroughtBack::Moved;
         };
-        let new = Slot::item(key.hash.tag(), location, len);
         let frequency = lock.slot.frequency();
         let _ = lock.replace(new.with_frequency(frequency)).into_slot();
         local.counters().flash_unlinked.add(1);
         local.counters().flash_brought_back.add(1);
         BroughtBack::InMemory
     }
+}
+
+/// The queue that an item comes back to.
+pub(super) fn queue_of(present: &Present<'_>) -> Queue {
+    match present.place.slot.frequency() > 0 {
+        true => Queue::Main,
+        false => Queue::Small,
+    }
+}
+
+/// What a copy of an item that was read from flash is made from. Perhaps a client was shown its CAS since it went there.
+pub(super) fn draft_of<'d>(item: RawItem<'d>, cas: u64, tags: &'d TagWords) -> Draft<'d> {
+    let mut draft = item.draft();
+    (draft.tags, draft.cas, draft.chunks) = (tags, Some(cas), None);
+    draft
 }

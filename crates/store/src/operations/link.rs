@@ -283,6 +283,7 @@ impl Writer<'_> {
                     store.index.migrate(&mut split, TABLE_BUCKETS);
                 }
             }
+            self.local.note_stranded();
             return true;
         }
         if !store.index.can_split(hash) || !self.has_room_for_index() {
@@ -294,6 +295,7 @@ impl Writer<'_> {
                 return true;
             }
             self.migrations.remove(0);
+            self.local.note_stranded();
         }
         let Some(table) = store.take_table() else {
             return false;

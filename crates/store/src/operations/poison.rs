@@ -15,6 +15,8 @@ pub enum PoisonTarget {
     Value,
     /// That of the bucket in which the item's slot stands.
     Index,
+    /// That of the key's first bucket, wherever its item is.
+    Bucket,
     /// The first of each page that is lent for connection buffers.
     Buffers,
     /// The superblock.
@@ -61,6 +63,11 @@ impl Burst<'_> {
             }
             return Ok(last);
         }
+        let store = self.local.shared;
+        if target == PoisonTarget::Bucket {
+            let [first, _] = store.index.buckets_of(key.hash);
+            return self.lose(log.mapping().offset_of(first), means).map(Some);
+        }
         let Ok((place, item)) = self.local.find_live(key, self.now) else {
             return Ok(None);
         };
@@ -82,6 +89,7 @@ impl Burst<'_> {
         let offset = match target {
             PoisonTarget::Item
             | PoisonTarget::Buffers
+            | PoisonTarget::Bucket
             | PoisonTarget::Superblock
             | PoisonTarget::PageTable
             | PoisonTarget::Directory

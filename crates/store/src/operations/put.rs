@@ -63,7 +63,7 @@ impl<'p> Writer<'p> {
     pub(crate) fn set_over(
         &mut self,
         key: &Key<'_>,
-        ahead: Ahead,
+        ahead: &Ahead,
         put: &Put,
         value: &[u8],
     ) -> Result<Stored, Option<Slot>> {
@@ -75,11 +75,15 @@ impl<'p> Writer<'p> {
         if put.mode != Mode::Set || !fits || !is_plain {
             return Err(None);
         }
-        let (place, old) = local.recall(key, ahead, self.now).ok_or(None)?;
+        let (place, old) = local.recall(key, *ahead, self.now).ok_or(None)?;
         let old_at = place.slot.location();
         let log = &local.shared.log;
-        let open = &mut self.open[log.entry_of(old_at).queue() as usize];
-        let cas_above = local.cas_at(old_at, old);
+        let entry = log.entry_of(old_at);
+        let open = &mut self.open[entry.queue() as usize];
+        let cas_above = match old.explicit_cas() {
+            Some(cas) => cas,
+            None => log.cas_in(&entry, old_at),
+        };
         let draft = Draft {
             key: key.bytes,
             key_is_binary: put.key_is_binary,

@@ -5,7 +5,8 @@
 //! holds its segments, so that the cleaner leaves them alone. All unfinished uploads together hold
 //! at most an eighth of memory; if there is only one, it may hold as much as its item needs.
 
-use crate::key::KeyHash;
+use crate::index::slot::Location;
+use crate::key::{Key, KeyHash};
 use crate::memory::{Queue, events_seen};
 use crate::request::FlashPlace;
 use crate::request::{Put, Refused};
@@ -51,6 +52,37 @@ impl Upload {
     /// [brought back](crate::Burst::bring_back) first.
     pub fn on_flash(&self) -> Option<FlashPlace> {
         self.on_flash.get()
+    }
+
+    /// A value that arrives in pieces, however short it is.
+    pub(super) fn of_pieces(
+        store: Arc<Store>,
+        key: &Key<'_>,
+        put: Put,
+        value_len: usize,
+        queue: Queue,
+    ) -> Upload {
+        Upload {
+            put,
+            key: key.bytes.into(),
+            hash: key.hash,
+            value_len,
+            filled: 0,
+            queue,
+            whole: None,
+            pieces: Vec::new(),
+            held: 0,
+            mark: store.losses.mark(),
+            adopted: std::cell::Cell::new(false),
+            on_flash: std::cell::Cell::new(None),
+            store,
+        }
+    }
+
+    /// Where its pieces lie.
+    pub(super) fn piece_locations(&self) -> Vec<Location> {
+        let pieces = self.pieces.iter();
+        pieces.map(|part| part.hold.location()).collect()
     }
 
     pub(super) fn assert_is_to(&self, store: &Arc<Store>) {

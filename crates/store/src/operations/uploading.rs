@@ -2,7 +2,7 @@
 
 use super::upload::{Part, Upload};
 use super::writer::{Body, KEY_MAX, Writer};
-use crate::index::slot::{Location, Slot};
+use crate::index::slot::Slot;
 use crate::key::Key;
 use crate::look_ahead::Ahead;
 use crate::memory::Queue;
@@ -28,21 +28,7 @@ impl Burst<'_> {
         if key.bytes.len() > KEY_MAX || fits.is_none_or(|most| value_len > most) {
             return Err(Refused::TooLarge);
         }
-        let mut upload = Upload {
-            put: *put,
-            key: key.bytes.into(),
-            hash: key.hash,
-            value_len,
-            filled: 0,
-            queue: Queue::Small,
-            whole: None,
-            pieces: Vec::new(),
-            held: 0,
-            mark: store.losses.mark(),
-            adopted: std::cell::Cell::new(false),
-            on_flash: std::cell::Cell::new(None),
-            store,
-        };
+        let mut upload = Upload::of_pieces(store, key, *put, value_len, Queue::Small);
         let mut writer = self.writer();
         let old = writer.local.find_live(key, writer.now).ok();
         upload.queue = writer.queue_for(key.hash, old.map(|(place, _)| place.slot.location()));
@@ -165,8 +151,7 @@ impl Writer<'_> {
                 Slot::item(upload.hash.tag(), part.hold.location(), part.total)
             }
             None => {
-                let pieces = upload.pieces.iter().map(|part| part.hold.location());
-                let pieces: Vec<Location> = pieces.collect();
+                let pieces = upload.piece_locations();
                 self.write_head(upload.hash, queue, draft, &pieces, cas_above)?
             }
         };

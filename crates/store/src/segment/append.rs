@@ -4,7 +4,7 @@ use super::log::Log;
 use super::open::OpenSegment;
 use super::space::Space;
 use crate::index::slot::{GRANULE, Location};
-use crate::memory::{PageState, Purpose};
+use crate::memory::{PageEntry, PageState, Purpose};
 use crate::sync::Ordering;
 use crate::time::UnixSeconds;
 use coua_cpu::prefetch_write_at;
@@ -23,8 +23,14 @@ impl Log {
     /// The CAS of an item at `location` that does not carry an explicit one: its place in the log.
     #[inline]
     pub(crate) fn cas_of(&self, location: Location) -> u64 {
+        self.cas_in(&self.entry_of(location), location)
+    }
+
+    /// As [`Log::cas_of`], with the entry of the location's page.
+    #[inline]
+    pub(crate) fn cas_in(&self, entry: &PageEntry, location: Location) -> u64 {
         let within = (location.offset() & (self.segment_len - 1)) / GRANULE;
-        (self.entry_of(location).sequence() << PLACE_BITS) | within as u64
+        (entry.sequence() << PLACE_BITS) | within as u64
     }
 
     /// `len` bytes at the end of the worker's open segment, or of a new one; `None` if no page is

@@ -10,9 +10,8 @@
 #![allow(unsafe_code, reason = "reads items in segment memory")]
 
 use super::layout::{
-    ACCESS_AT, CAS, CLIENT_FLAGS, Draft, EXPIRY, EXPIRY_AT, FINE, HEAD, HEADER_LEN, KEY_IS_BINARY,
-    LONG, Layout, PIECE_HEADER_LEN, TAGS, field_at, is_piece, is_whole_item, key_at, mark,
-    piece_len,
+    ACCESS_AT, CAS, CLIENT_FLAGS, Draft, EXPIRY, EXPIRY_AT, FINE, HEAD, KEY_IS_BINARY, LONG,
+    Layout, PIECE_HEADER_LEN, TAGS, field_at, is_piece, is_record, key_at, mark, piece_len,
 };
 use super::space::Space;
 use crate::index::slot::{GRANULE, Location};
@@ -32,6 +31,8 @@ pub(crate) struct RawItem<'m> {
     memory: Borrowed<'m>,
 }
 
+mod record;
+
 impl<'m> RawItem<'m> {
     /// The item at `location`.
     ///
@@ -48,46 +49,29 @@ impl<'m> RawItem<'m> {
     }
 
     /// The item that a record on flash holds, in the buffer that it was read into. `None` if those bytes
-    /// are not one whole item; a piece or a head never is one there.
+    /// are not one whole item or a head there, which has words of its own in the place of locations
+    /// ([`places_of`](super::layout::places_of)).
     pub(crate) fn fetched(memory: &'m Mapping, record: &'m Fetched) -> Option<RawItem<'m>> {
         let (at, len) = record.item();
         // SAFETY: the record lends the bytes.
         let bytes = unsafe { std::slice::from_raw_parts(at.as_ptr(), len) };
         // Eight bytes are the granule of all items, here and in memory.
         let is_aligned = at.as_ptr().addr().is_multiple_of(GRANULE);
-        (is_aligned && is_whole_item(bytes)).then(|| RawItem {
+        (is_aligned && is_record(bytes)).then(|| RawItem {
             at,
             memory: memory.borrowed(),
         })
+    }
+
+    /// Where it lies in memory: for one that was read from flash, as the arena's are known by their locations.
+    pub(crate) fn address(self) -> usize {
+        self.at.as_ptr().addr()
     }
 
     /// Where the key lies in the item.
     pub(crate) fn key_range(self) -> Range<usize> {
         let at = key_at(self.fields());
         at..at + self.key_len()
-    }
-
-    /// Copies the item, which is neither head nor piece, to `into`, which is as long as it is. What changes is
-    /// copied as it is at one moment for each field.
-    pub(crate) fn copy_whole(self, into: &mut [u8]) {
-        let fields = self.fields();
-        into[..ACCESS_AT].copy_from_slice(&self.read::<ACCESS_AT>(0));
-        into[ACCESS_AT..HEADER_LEN].copy_from_slice(&self.access().to_ne_bytes());
-        let mut at = HEADER_LEN;
-        if let Some(expiry) = self.expiry_field() {
-            let (fine, coarse) = (expiry.fine().to_ne_bytes(), expiry.coarse().to_ne_bytes());
-            let field = if fields & FINE == 0 {
-                &coarse[..]
-            } else {
-                &fine
-            };
-            into[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
-        }
-        let len = into.len() - at;
-        // SAFETY: the rest of the item, which does not change.
-        let rest = unsafe { std::slice::from_raw_parts(self.byte(at).as_ptr(), len) };
-        into[at..].copy_from_slice(rest);
     }
 
     /// The address of byte `offset`, inside the item.
@@ -151,7 +135,7 @@ impl<'m> RawItem<'m> {
     }
 
     #[inline]
-    fn key_len(self) -> usize {
+    pub(crate) fn key_len(self) -> usize {
         usize::from(self.read::<1>(0)[0])
     }
 

@@ -269,9 +269,9 @@ fn total_len_of(
     Some(len + tags(len)? * size_of::<TagWord>())
 }
 
-/// Whether these bytes are one whole item, neither head nor piece.
-pub(crate) fn is_whole_item(bytes: &[u8]) -> bool {
-    if bytes.len() < HEADER_LEN || bytes[1] & HEAD != 0 {
+/// Whether these bytes are one whole item, or the head of one whose pieces lie on flash: [`places_of`] are theirs.
+pub(crate) fn is_record(bytes: &[u8]) -> bool {
+    if bytes.len() < HEADER_LEN || is_piece(bytes[1]) {
         return false;
     }
     let mut header = [0; LEN_AT_MOST];
@@ -282,6 +282,21 @@ pub(crate) fn is_whole_item(bytes: &[u8]) -> bool {
         Some(TagWord::count(u32::from_ne_bytes(*low)))
     };
     total_len_of(&header, tags) == Some(bytes.len())
+}
+
+/// The words that a head on flash has in the place of its pieces' locations; none for any other record.
+pub(crate) fn places_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let fields = bytes.get(1).copied().unwrap_or(0);
+    let is_head = fields & HEAD != 0 && is_record(bytes);
+    let body = is_head.then(|| {
+        let at = field_at(fields, HEAD);
+        let count = bytes[at..].first_chunk().copied().unwrap_or_default();
+        let len = u32::from_ne_bytes(count) as usize * 8;
+        let layout = Layout::of(fields, usize::from(bytes[0]), len, 0);
+        &bytes[layout.body_at..layout.body_at + len]
+    });
+    let words = body.unwrap_or_default().as_chunks::<8>().0;
+    words.iter().map(|word| u64::from_ne_bytes(*word))
 }
 
 /// The marks of an item that mean something to a client, and its expiry: what may have changed since it was

@@ -37,6 +37,8 @@ const KEPT: usize = 1024;
 pub(crate) struct Losses {
     /// Losses before this number are settled.
     settled: AtomicU64,
+    /// Before this number the index is in order.
+    index_settled: AtomicU64,
     list: Mutex<List>,
 }
 
@@ -69,6 +71,7 @@ impl Losses {
     pub(crate) fn new() -> Losses {
         Losses {
             settled: AtomicU64::new(events_seen()),
+            index_settled: AtomicU64::new(0),
             list: Mutex::default(),
         }
     }
@@ -95,12 +98,31 @@ impl Losses {
             || list.since(mark).any(|entry| overlap(&entry.range, range))
     }
 
+    /// As [`Losses::overlaps`], of memory that is not the arena's, by its address.
+    #[cold]
+    #[cfg(not(loom))]
+    fn overlaps_elsewhere(&self, log: &Log, mark: u64, addresses: &Range<usize>) -> bool {
+        let list = self.list(log);
+        let is_there = |entry: &Entry| {
+            let lost = entry.lost.address..entry.lost.address + entry.lost.length;
+            overlap(&lost, addresses)
+        };
+        mark < list.first || list.overflowed || list.since(mark).any(is_there)
+    }
+
+    /// loom knows no errors.
+    #[cfg(loom)]
+    fn overlaps_elsewhere(&self, _: &Log, _: u64, _: &Range<usize>) -> bool {
+        false
+    }
+
     /// Whether buckets of the index were lost that are not put in order yet.
     #[cold]
     pub(crate) fn is_index_unsettled(&self, log: &Log) -> bool {
         let list = self.list(log);
+        let mark = self.mark().max(self.index_settled.load(Ordering::Acquire));
         list.overflowed
-            || list.since(self.mark()).any(|entry| {
+            || list.since(mark).any(|entry| {
                 log.pages_of(&entry.range)
                     .any(|page| log.entry(page).state() == PageState::Index)
             })
@@ -157,6 +179,11 @@ impl Losses {
         self.settled.fetch_max(behind, Ordering::Release);
     }
 
+    /// The index is in order, as far as losses before this number go.
+    pub(crate) fn settle_index(&self, behind: u64) {
+        self.index_settled.fetch_max(behind, Ordering::Release);
+    }
+
     /// Whether so many came at once that they were not all noted, and how many errors were met
     /// outside of the arena.
     pub(crate) fn beyond(&self, log: &Log) -> (bool, u64) {
@@ -177,6 +204,9 @@ impl Store {
         item: RawItem<'_>,
     ) -> bool {
         let (log, mark) = (&self.log, self.losses.mark());
+        if location == Location::NOWHERE {
+            return self.is_record_lost(item);
+        }
         let is_lost = |location, total| self.losses.overlaps(log, mark, &extent(location, total));
         // What is no piece is lost, or its head is.
         let is_piece_lost = |at| match log.piece(guard, at) {
@@ -184,6 +214,15 @@ impl Store {
             None => true,
         };
         is_lost(location, item.total_len()) || item.pieces().any(is_piece_lost)
+    }
+
+    /// Whether a part of an item that was read from flash is lost and unsettled.
+    #[cold]
+    pub(crate) fn is_record_lost(&self, item: RawItem<'_>) -> bool {
+        let start = item.address();
+        let bytes = start..start + item.total_len().max(LEN_AT_MOST);
+        let losses = &self.losses;
+        losses.overlaps_elsewhere(&self.log, losses.mark(), &bytes)
     }
 
     /// How many times the machine has lost a part of the memory of this process.

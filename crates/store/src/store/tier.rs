@@ -1,6 +1,7 @@
 //! The tier below memory, as far as all workers share it: the volume, what is known of its segments, and who keeps some
 //! of them free. `flash.rs` says how it is used.
 
+mod admission;
 mod attach;
 mod fillings;
 mod foreign;
@@ -8,11 +9,14 @@ pub(crate) mod rules;
 mod stats;
 mod wanted;
 
+pub use admission::Admission;
+pub(crate) use admission::Candidate;
 pub use attach::{FlashOptions, FlashRefused};
 pub use stats::FlashStats;
 
 use crate::index::slot::Slot;
 use crate::key::KeyHash;
+use admission::Gate;
 use coua_flash::log::{Location, Volume};
 use crossbeam_utils::CachePadded;
 use fillings::Fillings;
@@ -34,8 +38,8 @@ pub(crate) struct Tier {
 /// What all workers share of it.
 pub(crate) struct Attached {
     pub(crate) volume: Arc<Volume>,
-    /// Shorter items are evicted.
-    pub(crate) item_len_min: usize,
+    /// Says which items go there.
+    pub(crate) gate: Gate,
     /// What each worker has seen to be other keys' records.
     foreign: Box<[CachePadded<Foreign>]>,
     pub(crate) fillings: Fillings,
@@ -64,14 +68,23 @@ impl Tier {
 }
 
 /// The place on flash that a slot names.
-pub(crate) fn location_of(slot: Slot) -> Location {
-    Location::from_bits(slot.flash_place())
+pub(crate) fn location_of(volume: &Volume, slot: Slot) -> Location {
+    volume.apart(slot.flash_place()).0
+}
+
+/// The slot of an item on flash. The bits that its location leaves over lengthen its tag.
+pub(crate) fn slot_of(volume: &Volume, hash: KeyHash, location: Location) -> Slot {
+    let place = volume.joined(location, hash.beside_tag());
+    Slot::flash(hash.tag(), place)
 }
 
 impl Attached {
     /// Whether a slot on flash may be that of a key with this hash, as far as a worker knows.
     pub(crate) fn may_be(&self, worker: usize, hash: KeyHash, slot: Slot) -> bool {
-        !self.foreign[worker].has(hash, slot, &self.volume)
+        let volume = &self.volume;
+        let lowest = (1 << volume.spare_bits()) - 1;
+        volume.apart(slot.flash_place()).1 == hash.beside_tag() & lowest
+            && !self.foreign[worker].has(hash, slot, &self.volume)
     }
 
     /// A worker has seen that the record of a slot, of this filling, is another key's.

@@ -18,7 +18,8 @@ impl Burst<'_> {
             self.local.drop_on_flash(place.hash, place.slot);
             return FetchStart::Gone;
         };
-        match flash.volume.read(location_of(place.slot), token) {
+        let location = location_of(flash.volume.volume(), place.slot);
+        match flash.volume.read(location, token) {
             ReadStart::UnderWay => {
                 self.local.counters().flash_reads.add(1);
                 FetchStart::UnderWay

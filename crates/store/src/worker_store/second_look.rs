@@ -53,7 +53,8 @@ impl<'s> WorkerStore<'s> {
         let mut most = 0;
         self.shared.index.find_taken(hash, |slot| {
             if slot.is_on_flash() {
-                most = flash.volume.order_max_of(location_of(slot)).max(most);
+                let location = location_of(&flash.volume, slot);
+                most = flash.volume.order_max_of(location).max(most);
             }
             false
         });

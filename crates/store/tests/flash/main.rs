@@ -5,6 +5,8 @@
 
 #[cfg(feature = "kill-points")]
 mod killed;
+mod large;
+mod lost;
 mod model;
 mod restart;
 mod rig;
@@ -13,6 +15,9 @@ mod threads;
 use coua_flash::simulated::{Faults, Timing};
 use coua_store::*;
 use rig::*;
+
+#[path = "../support/losses.rs"]
+mod losses;
 
 fn name(n: usize) -> Vec<u8> {
     format!("key-{n}").into_bytes()
@@ -54,6 +59,39 @@ fn what_memory_has_no_room_for_is_found_on_flash() {
     assert!(stats.segments_written < 40, "{stats:?}");
     assert!(stats.hits > 8_000 && stats.damaged == 0 && stats.failed == 0);
     assert_eq!(rig.store.stats().items, found as u64);
+}
+
+#[test]
+fn one_read_in_some_thousands_meets_another_keys_record() {
+    let config = Config {
+        memory: 24 * MIB,
+        seed: Some(23),
+        // An index that has to grow, which takes bits of the tags.
+        index_bits: Some(0),
+        ..Config::default()
+    };
+    let mut rig = Rig::with(Devices::new(&[128], 23), config, 5);
+    let keys = 300_000;
+    for n in 0..keys {
+        rig.set(&name(n), &value(n, 0)[..100]);
+    }
+    rig.settle();
+    let stats = rig.stats();
+    assert!(stats.items > 60_000, "{stats:?}");
+    let mut reads = 0;
+    for n in (0..keys).step_by(3) {
+        if rig.is_on_flash(&name(n)) {
+            assert_eq!(rig.value(&name(n)), Some(value(n, 0)[..100].to_vec()));
+            reads += 1;
+        }
+    }
+    // Keys that are nowhere are not looked for on flash.
+    for n in keys..keys + 20_000 {
+        assert_eq!(rig.value(&name(n)), None);
+    }
+    let stats = rig.stats();
+    assert!(reads > 20_000, "{reads}");
+    assert!(stats.false_matches <= reads / 4000, "{reads} {stats:?}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl World {
         }
         .into_bytes();
         let len = match self.random.below(40) {
-            0 => 17_000,
+            0 => [17_000, 40_000, 150_000][usize::try_from(self.random.below(3)).unwrap()],
             1..4 => 0,
             _ => self.random.below(4000),
         };
@@ -146,8 +146,7 @@ impl World {
             cas: shows_cas,
         };
         let name = id.to_string().into_bytes();
-        let got = self.rig.get(&name, access, |item| {
-            let value = item.value().collect::<Vec<_>>().concat();
+        let got = self.rig.get_value(&name, access, |item, value| {
             assert_eq!(item.key(), &name);
             (value, item.client_flags(), item.expiry(), item.cas())
         });
@@ -198,8 +197,8 @@ impl World {
                         // It may have been lost, which only the whole item tells.
                         item.value = [&fresh.value[..], &item.value].concat();
                         item.cas = 0;
-                        let got = self.rig.get(name.as_bytes(), Access::default(), |item| {
-                            let value = item.value().collect::<Vec<_>>().concat();
+                        let unseen = Access::default();
+                        let got = self.rig.get_value(name.as_bytes(), unseen, |item, value| {
                             (value, item.client_flags(), item.expiry())
                         });
                         if got != Ok((item.value.clone(), item.flags, at(item.expiry))) {

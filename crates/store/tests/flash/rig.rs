@@ -49,6 +49,23 @@ impl Devices {
         }
     }
 
+    /// Devices that have memory pinned for good.
+    pub(crate) fn pinning(mib: &[usize], seed: u64) -> Devices {
+        let devices = (seed..).zip(mib).map(|(seed, mib)| {
+            let settings = Settings {
+                sectors: (mib * MIB / 512) as u64,
+                transfer_len_max: 256 << 10,
+                pins_memory: true,
+                ..Settings::default()
+            };
+            SimulatedDevice::new(settings, seed)
+        });
+        Devices {
+            devices: devices.collect(),
+            now_ns: 0,
+        }
+    }
+
     /// As they are now, for the next process.
     #[cfg(feature = "kill-points")]
     pub(crate) fn fork(&self) -> Devices {
@@ -84,6 +101,8 @@ pub(crate) struct Rig {
     pub(crate) store: Arc<Store>,
     pub(crate) keeper: FlashKeeper,
     pub(crate) devices: Devices,
+    /// What is read into and written from.
+    pub(crate) region: Arc<Region>,
     /// Milliseconds.
     pub(crate) now: u64,
     reads: Vec<FlashRead>,
@@ -111,7 +130,9 @@ impl Rig {
             .expect("the first");
         let keeper = store.flash_keeper().expect("the first");
         let mut worker = store.worker(0);
-        let memory = WorkerMemory::carve(Region::allocate(5 * MIB), &opened.volume, 3);
+        let memory = Region::watched(5 * MIB);
+        let region = Arc::clone(memory.region());
+        let memory = WorkerMemory::carve(memory, &opened.volume, 3);
         let volume = opened.volume.worker(&devices.all(), 64, memory);
         worker.attach_flash(volume.expect("queues"));
         Rig {
@@ -119,6 +140,7 @@ impl Rig {
             store,
             keeper,
             devices,
+            region,
             now,
             reads: Vec::new(),
             next_token: 0,
@@ -199,14 +221,72 @@ impl Rig {
                     let key = burst.key(name);
                     let back = burst.bring_back(&key, place, &fetched);
                     burst.close();
-                    self.worker.give_back(fetched);
-                    if back == BroughtBack::NoMemory {
-                        self.turn();
+                    match back {
+                        BroughtBack::NoMemory => self.turn(),
+                        BroughtBack::InPieces => self.recall(name, place, &fetched),
+                        _ => {}
                     }
+                    self.worker.give_back(fetched);
                 }
             }
         }
         panic!("an operation never ends");
+    }
+
+    /// Brings a value in pieces back, if it is all there.
+    fn recall(&mut self, name: &[u8], place: FlashPlace, head: &Fetched) {
+        let now = self.time();
+        let mut burst = self.worker.burst(now);
+        let key = burst.key(name);
+        let begun = burst.begin_recall(&key, place, head);
+        burst.close();
+        let Ok(mut recall) = begun else { return };
+        while let Some(nth) = recall.missing().next() {
+            let Some(piece) = self.fetch(recall.pieces().place(nth)) else {
+                self.worker.burst(now).drop_flash(place);
+                return;
+            };
+            let taken = self.worker.burst(now).recall(&mut recall, &piece);
+            self.worker.give_back(piece);
+            match taken {
+                Ok(is_it) => assert!(is_it, "another piece"),
+                Err(Refused::Wait) => self.turn(),
+                Err(why) => panic!("{why}"),
+            }
+        }
+        loop {
+            let mut burst = self.worker.burst(now);
+            let key = burst.key(name);
+            let finished = burst.finish_recall(&key, head, recall);
+            burst.close();
+            match finished {
+                Ok(_) => return,
+                Err(unfinished) => recall = unfinished,
+            }
+            self.turn();
+        }
+    }
+
+    /// The value of an item that is in pieces on flash, read from there.
+    fn pieced(&mut self, name: &[u8], place: FlashPlace, head: &Fetched) -> Option<Vec<u8>> {
+        let now = self.time();
+        let mut burst = self.worker.burst(now);
+        let key = burst.key(name);
+        let found = burst.flash_pieces(&key, place, head);
+        let pieces = found.map(|(_, pieces)| pieces);
+        burst.close();
+        let pieces = pieces?;
+        let mut value = Vec::new();
+        for nth in 0..pieces.count() {
+            let Some(piece) = self.fetch(pieces.place(nth)) else {
+                self.worker.burst(now).drop_flash(place);
+                return None;
+            };
+            value.extend_from_slice(pieces.data(nth, &piece).expect("the piece"));
+            self.worker.give_back(piece);
+        }
+        assert_eq!(value.len(), pieces.value_len());
+        Some(value)
     }
 
     /// A plain read: `with` is shown the item.
@@ -216,12 +296,29 @@ impl Rig {
         access: Access,
         mut with: impl FnMut(&Item<'_>) -> T,
     ) -> Result<T, Miss> {
+        self.get_value(name, access, |item, _| with(item))
+    }
+
+    /// A plain read: `with` is shown the item and its value.
+    pub(crate) fn get_value<T>(
+        &mut self,
+        name: &[u8],
+        access: Access,
+        mut with: impl FnMut(&Item<'_>, Vec<u8>) -> T,
+    ) -> Result<T, Miss> {
+        let value_of = |item: &Item<'_>| item.value().collect::<Vec<_>>().concat();
         for _ in 0..100_000 {
             let now = self.time();
             let burst = self.worker.burst(now);
             let key = burst.key(name);
             let place = match burst.get(&key, access) {
-                Ok(item) => return Ok(with(&item)),
+                Ok(item) => {
+                    let got = with(&item, value_of(&item));
+                    if item.is_doubtful() {
+                        continue;
+                    }
+                    return Ok(got);
+                }
                 Err(Miss::OnFlash(place)) => place,
                 Err(miss) => return Err(miss),
             };
@@ -231,15 +328,28 @@ impl Rig {
             };
             let mut burst = self.worker.burst(now);
             let key = burst.key(name);
-            let got = match burst.get_fetched(&key, place, &fetched, access) {
+            let mut is_in_pieces = false;
+            let mut got = match burst.get_fetched(&key, place, &fetched, access) {
                 FetchedGet::Hit(item) => {
-                    assert!(item.is_fetched() && !burst.can_pin(&item) && !item.is_doubtful());
-                    Some(Ok(with(&item)))
+                    assert!(item.is_fetched() && !burst.can_pin(&item));
+                    let got = with(&item, value_of(&item));
+                    (!item.is_doubtful()).then_some(Ok(got))
+                }
+                FetchedGet::InPieces { item, .. } => {
+                    assert!(item.is_fetched() && item.value().next().is_none());
+                    is_in_pieces = true;
+                    None
                 }
                 FetchedGet::Dead(miss) => Some(Err(miss)),
                 FetchedGet::OtherKey | FetchedGet::Moved => None,
             };
             burst.close();
+            if is_in_pieces && let Some(value) = self.pieced(name, place, &fetched) {
+                let mut burst = self.worker.burst(now);
+                let key = burst.key(name);
+                let found = burst.flash_pieces(&key, place, &fetched);
+                got = found.map(|(item, _)| Ok(with(&item, value)));
+            }
             self.worker.give_back(fetched);
             if let Some(got) = got {
                 return got;
@@ -249,9 +359,7 @@ impl Rig {
     }
 
     pub(crate) fn value(&mut self, name: &[u8]) -> Option<Vec<u8>> {
-        let value = self.get(name, Access::default(), |item| {
-            item.value().collect::<Vec<_>>().concat()
-        });
+        let value = self.get_value(name, Access::default(), |_, value| value);
         value.ok()
     }
 

@@ -113,6 +113,7 @@ impl Client {
             let found = match burst.get_fetched(&key, place, &fetched, Access::default()) {
                 FetchedGet::Hit(item) => Some(version_of(id, item.as_slice().unwrap())),
                 FetchedGet::Dead(why) => panic!("{why:?}"),
+                FetchedGet::InPieces { .. } => unreachable!("a short value"),
                 FetchedGet::OtherKey | FetchedGet::Moved => None,
             };
             burst.close();

@@ -21,20 +21,12 @@ impl Sum {
     /// was added before must have had an even length.
     #[inline]
     pub fn with(self, bytes: &[u8]) -> Sum {
-        // Words of four bytes in the machine's order give the same sum but for the order of its
-        // two bytes (RFC 1071, section 2 B), and 2^32 of them fit.
-        let (words, rest) = bytes.as_chunks::<4>();
-        let sum: u64 = words
-            .iter()
-            .map(|&word| u64::from(u32::from_ne_bytes(word)))
-            .sum();
-        let last = match *rest {
-            [a] => [a, 0, 0, 0],
-            [a, b] => [a, b, 0, 0],
-            [a, b, c] => [a, b, c, 0],
-            _ => [0; 4],
-        };
-        Sum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
+        self.and(match bytes.len() {
+            0..8 => sum_of_few(bytes),
+            8..=16 => sum_of_short(bytes),
+            17..VECTORS_FROM => sum_of_words(bytes),
+            VECTORS_FROM.. => sum_of_long(bytes),
+        })
     }
 
     /// As [`Sum::with`], of so many bytes, a multiple of four, that no loop is needed.
@@ -106,6 +98,91 @@ impl Sum {
     }
 }
 
+/// Bytes from which on a loop of vectors takes less time than one of words: a tenth less at 512
+/// bytes, half at 4096.
+const VECTORS_FROM: usize = 384;
+
+// Words of any even length in the machine's order give the same sum but for the order of its two
+// bytes (RFC 1071, section 2 B). Words of eight bytes are summed in 128 bits: an addition with its
+// carry is all that a word takes.
+
+/// The sum of less than 8 bytes.
+#[cold]
+fn sum_of_few(bytes: &[u8]) -> Sum {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    folded_once(u128::from(u64::from_ne_bytes(word)))
+}
+
+/// The sum of 8 to 16 bytes, as most replies without a value have.
+#[inline]
+fn sum_of_short(bytes: &[u8]) -> Sum {
+    let last = last_word(bytes, bytes.len() - 8);
+    folded_once(u128::from(word_at(bytes, 0)) + u128::from(last))
+}
+
+/// The sum of bytes by a loop that the compiler makes of vectors, and of what is left behind it.
+#[inline(never)]
+fn sum_of_long(bytes: &[u8]) -> Sum {
+    let (lines, rest) = bytes.as_chunks::<32>();
+    // The halves of the words, so that no carry is lost.
+    let (mut low, mut high) = ([0u64; 4], [0u64; 4]);
+    for line in lines {
+        for (lane, &word) in line.as_chunks::<8>().0.iter().enumerate() {
+            let word = u64::from_ne_bytes(word);
+            low[lane] += word & 0xffff_ffff;
+            high[lane] += word >> 32;
+        }
+    }
+    Sum(low.iter().chain(&high).sum()).with(rest)
+}
+
+/// The sum of 8 bytes and more.
+fn sum_of_words(bytes: &[u8]) -> Sum {
+    let mut sum = u128::from(last_word(bytes, bytes.len() % 8));
+    let mut add = |words: &[u8], at: usize| sum += u128::from(word_at(words, at));
+    let (lines, rest) = bytes.as_chunks::<32>();
+    for line in lines {
+        (0..32).step_by(8).for_each(|at| add(line, at));
+    }
+    // A loop over three words at most costs more than they.
+    let (pairs, rest) = rest.as_chunks::<16>();
+    if let [pair] = pairs {
+        add(pair, 0);
+        add(pair, 8);
+    }
+    if rest.len() >= 8 {
+        add(rest, 0);
+    }
+    folded_once(sum)
+}
+
+/// The eight bytes from `at` on; zero where there are fewer.
+#[inline(always)]
+fn word_at(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes[at..].first_chunk();
+    word.map_or(0, |&word| u64::from_ne_bytes(word))
+}
+
+/// The last `len` of eight bytes or more, as a word that goes on with zeros.
+#[inline(always)]
+fn last_word(bytes: &[u8], len: usize) -> u64 {
+    let last = bytes
+        .last_chunk()
+        .map_or(0, |&word| u64::from_le_bytes(word));
+    // The bytes before them go out at the word's low end.
+    let shift = u32::try_from(64 - 8 * len).unwrap_or(64);
+    last.unbounded_shr(shift).to_le()
+}
+
+/// A sum of words of eight bytes, of which fewer than 2^32 were added, as one of words of four.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "it is taken apart")]
+fn folded_once(sum: u128) -> Sum {
+    let (carries, sum) = ((sum >> 64) as u64, sum as u64);
+    Sum((sum & 0xffff_ffff) + (sum >> 32) + carries)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -130,16 +207,24 @@ mod tests {
         assert_eq!(Sum::of(&bytes).folded(), 0xddf2);
     }
 
+    #[test]
+    fn carries_count() {
+        for len in 0..600 {
+            let bytes = vec![0xff; len];
+            assert_eq!(Sum::of(&bytes).folded(), defined(&bytes), "{len} bytes");
+        }
+    }
+
     proptest! {
         #[test]
-        fn it_is_as_defined(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn it_is_as_defined(bytes in proptest::collection::vec(any::<u8>(), 0..1000)) {
             prop_assert_eq!(Sum::of(&bytes).folded(), defined(&bytes));
         }
 
         #[test]
         fn arrays_count_as_their_bytes(bytes in any::<[u8; 20]>(), before in any::<u16>()) {
             let before = Sum::ZERO.with_u16(before);
-            prop_assert_eq!(before.with_array(&bytes), before.with(&bytes));
+            prop_assert_eq!(before.with_array(&bytes).folded(), before.with(&bytes).folded());
         }
 
         #[test]

@@ -234,12 +234,28 @@ const SECTIONS: &[Section] = &[
         words: "--percents 10 --synthetic --keys 200000 --requests 2000000",
         quick: "--percents 10 --synthetic --only drift --keys 20000 --requests 100000 --no-memcached",
     },
+    Section {
+        name: "flash",
+        title: "Items on flash, beside extstore",
+        about: "The same `-m`, files of the same length on the same file system, one server after the other in each \
+                repetition. coua reads with O_DIRECT. extstore reads through the kernel's page cache, which is memory \
+                beside its `-m`: here the whole file fits into it. In the lines `no page cache` the file's pages are \
+                taken out of it every 20 ms, so that what is compared has the same memory; what is true of a machine \
+                lies between both. Latency is of one request at a time for items that went to flash first, throughput \
+                of 32 connections that ask for all items alike. The last columns of ratios are medians over pairs. \
+                Aims: a quarter of extstore's memory an item, and no slower. Recorded traces are replayed with \
+                `--traces FOLDER`.",
+        what: What::Flash,
+        words: "--repetitions 5 --seconds 2",
+        quick: "--parts latency --flash 128 --repetitions 1 --seconds 0.2 --fill-rate 200000",
+    },
 ];
 
 const HEAD: &str = include_str!("performance/head.md");
 const AIMS: &str = include_str!("performance/aims.md");
 const APPENDIX: &str = include_str!("performance/appendix.md");
 const SIXTEEN: &str = include_str!("performance/sixteen-cores.md");
+const DEVICES: &str = include_str!("performance/devices.md");
 const CARDS: &str = include_str!("performance/cards.md");
 
 /// Measures and writes.
@@ -331,7 +347,7 @@ fn measure(
         .args(shlex::split(words).context("words with an open quote")?)
         .stderr(Stdio::inherit());
     let mut words = words.to_owned();
-    if let (What::Hits, Some(folder)) = (section.what, &flags.traces) {
+    if let (What::Hits | What::Flash, Some(folder)) = (section.what, &flags.traces) {
         command.arg("--traces").arg(std::path::absolute(folder)?);
         words.push_str(" --traces FOLDER");
     }
@@ -440,7 +456,7 @@ fn document(parts: &[(&Section, Option<String>)]) -> String {
     blocks.extend(first.iter().map(shown));
     blocks.extend([AIMS, APPENDIX].map(str::to_owned));
     blocks.extend(others.iter().map(shown));
-    blocks.extend([SIXTEEN, CARDS].map(str::to_owned));
+    blocks.extend([DEVICES, SIXTEEN, CARDS].map(str::to_owned));
     let blocks: Vec<&str> = blocks.iter().map(|block| block.trim_end()).collect();
     format!("{}\n", blocks.join("\n\n"))
 }

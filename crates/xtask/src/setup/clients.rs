@@ -28,11 +28,11 @@ pub(super) fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Java's clients and what they need, in one folder of jars.
-pub(super) fn jars() -> Result<PathBuf> {
+/// Java's clients of a manifest and what they need, in one folder of jars.
+pub(super) fn jars(manifest: &str, folder: &str) -> Result<PathBuf> {
     const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
-    let manifest = root().join("tests/clients/java/pom.xml");
-    let folder = target().join("clients/java");
+    let manifest = root().join(manifest);
+    let folder = target().join(folder);
     kept(&folder, &manifest, || {
         run(program("mvn")
             .args(["--quiet", "--batch-mode", "-Dstyle.color=never", "--file"])

@@ -30,6 +30,10 @@ pub(crate) const OF_TESTS: &[Package] = &[
     (&["tcpdump"], "tcpdump"),
     (&["pkg-config", "--version"], "pkg-config"),
     (&["pkg-config", "--exists", "libdpdk"], "libdpdk-dev"),
+    (
+        &["test", "-e", "/usr/include/rdma/fabric.h"],
+        "libfabric-dev",
+    ),
     (&["setpriv"], "util-linux"),
     (&["numactl"], "numactl"),
     (&["ab"], "apache2-utils"),

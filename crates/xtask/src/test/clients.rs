@@ -86,6 +86,28 @@ pub(crate) fn folsom(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || java(context, "Folsom.java"))
 }
 
+/// AWS's client and `XMemcached`'s find two servers, one of which has the list of both.
+pub(crate) fn discovery(context: &Context) -> Result<Outcome> {
+    let path = coua(context)?;
+    let folder = target().join("clients");
+    fs::create_dir_all(&folder)?;
+    let list = folder.join("cluster");
+    fs::write(&list, "1\n127.0.0.1||1\n")?;
+    let option = format!("cluster_config={}", list.display());
+    let first = Server::start(&path, &[FLAGS, &["-o", &option]].concat())?;
+    let second = Server::start(&path, FLAGS)?;
+    let mut command = program("java");
+    command
+        .arg("-cp")
+        .arg(context.tools.discovery_jars.join("*"))
+        .arg(root().join("tests/clients/java/discovery/Discovery.java"))
+        .args(["127.0.0.1", &first.port.to_string()])
+        .args(["127.0.0.1", &second.port.to_string()])
+        .arg(&list);
+    run_within(LIMIT, &command)?;
+    Ok(Outcome::Passed)
+}
+
 /// memjs: Node, the binary protocol.
 pub(crate) fn memjs(context: &Context) -> Result<Outcome> {
     in_each(context, BINARY, || {

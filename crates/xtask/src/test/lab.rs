@@ -132,6 +132,12 @@ const MACHINES: &[Machine] = &[
         devices: MACHINE_CHECKS,
     },
     Machine {
+        tests: "verbs::",
+        program: RDMA,
+        kernel: &[],
+        devices: SOFT_ROCE,
+    },
+    Machine {
         tests: "two_nodes_",
         program: NUMA,
         kernel: &[],
@@ -149,6 +155,31 @@ const MACHINES: &[Machine] = &[
         program: FLASH,
         kernel: NEW_KERNEL,
         devices: NVME_4096,
+    },
+    // The server on such devices, by each driver; and what devices do when they fail.
+    Machine {
+        tests: "lab::drivers::",
+        program: SERVER_FLASH,
+        kernel: &[],
+        devices: THREE_NVME,
+    },
+    Machine {
+        tests: "lab::drivers::",
+        program: SERVER_FLASH,
+        kernel: NEW_KERNEL,
+        devices: THREE_NVME_4096,
+    },
+    Machine {
+        tests: "lab::pulled_out::",
+        program: SERVER_FLASH,
+        kernel: NEW_KERNEL,
+        devices: THREE_NVME,
+    },
+    Machine {
+        tests: "lab::unreadable::",
+        program: SERVER_FLASH,
+        kernel: &[],
+        devices: UNREADABLE_NVME,
     },
     Machine {
         tests: "machine_checks::",
@@ -193,8 +224,43 @@ const SERVER_ERRORS: &[&str] = &["-p", "coua", "--features", "lab", "--test", "m
 /// Those of the server on a machine whose memory is in two places.
 const NUMA: &[&str] = &["-p", "coua", "--features", "lab", "--test", "numa"];
 
+/// Those of clients over RDMA.
+const RDMA: &[&str] = &["-p", "coua", "--features", "lab", "--test", "rdma"];
+
+/// A card on which the kernel does RoCE.
+const SOFT_ROCE: &[&str] = &["--module=rdma_rxe", "--module=rdma_ucm", "--nic=virtio"];
+
 /// Those of devices for items.
 const FLASH: &[&str] = &["-p", "coua-flash", "--features", "lab", "--test", "devices"];
+
+/// Those of the server with items on flash.
+const SERVER_FLASH: &[&str] = &["-p", "coua", "--features", "lab", "--test", "flash"];
+
+/// Three controllers behind an IOMMU, in slots that they can be pulled out of.
+const THREE_NVME: &[&str] = &[
+    "--hmp",
+    "--iommu",
+    THREE_PORTS,
+    "--nvme=256M,bus=port0",
+    "--nvme=256M,bus=port1",
+    "--nvme=256M,bus=port2",
+];
+
+/// The same with sectors of 4096 bytes.
+const THREE_NVME_4096: &[&str] = &[
+    "--hmp",
+    "--iommu",
+    THREE_PORTS,
+    "--nvme=256M,bus=port0,logical_block_size=4096,physical_block_size=4096",
+    "--nvme=256M,bus=port1,logical_block_size=4096,physical_block_size=4096",
+    "--nvme=256M,bus=port2,logical_block_size=4096,physical_block_size=4096",
+];
+
+const THREE_PORTS: &str = "--qemu=-device pcie-root-port,id=port0,chassis=1 \
+     -device pcie-root-port,id=port1,chassis=2 -device pcie-root-port,id=port2,chassis=3";
+
+/// A controller whose medium has errors in many places.
+const UNREADABLE_NVME: &[&str] = &["--iommu", "--nvme=256M,unreadable=64K"];
 
 /// A controller behind an IOMMU, in a slot that it can be pulled out of, and a file system for its disk.
 const NVME: &[&str] = &[

@@ -24,6 +24,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("spymemcached", clients::spymemcached),
     quick("xmemcached", clients::xmemcached),
     quick("folsom", clients::folsom),
+    quick("discovery", clients::discovery),
     quick("java-client", java_client::java_client),
     quick("memjs", clients::memjs),
     quick("perl", clients::perl),

@@ -12,10 +12,13 @@ use crate::commands::{cargo, read};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-cpu", &[]),
     ("coua-memory-errors", &[]),
-    ("coua-flash", &["coua-cpu"]),
-    ("coua-rdma", &["coua-cpu"]),
+    (
+        "coua-flash",
+        &["coua-cpu", "coua-memory-errors", "dev-coua-memory-errors"],
+    ),
+    ("coua-rdma", &[]),
     ("coua-protocol", &["coua-cpu"]),
-    ("coua-client", &["coua-protocol"]),
+    ("coua-client", &["coua-protocol", "coua-rdma"]),
     ("coua-client-c", &["coua-client"]),
     (
         "coua-store",
@@ -36,6 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "coua-flash",
             "coua-memory-errors",
             "coua-protocol",
+            "coua-rdma",
             "coua-store",
             "coua-transport",
             "dev-coua-tcp",

@@ -2,11 +2,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use ::tokio::sync::oneshot;
 
 use super::*;
 use crate::expiry::Expiry;
-use crate::tokio::transport::Connecting;
-use crate::wire::StoreMode;
+use crate::tokio::line::{Answer, IN_FLIGHT};
+use crate::tokio::transport::{Connecting, Transport};
+use crate::wire::{Reply, StoreMode};
 
 /// A connection whose other end a test holds.
 #[derive(Debug)]
@@ -26,6 +28,10 @@ struct Counter {
 }
 
 impl Watch for Counter {
+    fn opened(&self) {}
+
+    fn closed(&self, _: &Cause) {}
+
     fn answered(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
@@ -46,7 +52,14 @@ fn with_connection<F: Future<Output = ()>>(
     let counter = Counter::default();
     let address = config.servers[0].0.clone();
     let pipe = Arc::new(Pipe(Mutex::new(Some(own))));
-    let serving = serve(pipe, address, Arc::new(config), commands, counter.clone());
+    let serving = serve(
+        pipe,
+        address,
+        Arc::new(config),
+        commands,
+        SharedSlot::default(),
+        counter.clone(),
+    );
     let runtime = ::tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -61,7 +74,7 @@ async fn ask(
     request: Request<'static>,
 ) -> oneshot::Receiver<Answer> {
     let (caller, answer) = oneshot::channel();
-    let request = Arc::new(request);
+    let request = Box::new(request);
     let sent = queue.send(Command::One { request, caller }).await;
     sent.expect("the connection is there");
     answer

@@ -104,6 +104,17 @@ fn common_exchanges() -> Vec<Exchange> {
             Reply::Stats(Vec::new()),
         ),
         (
+            Request::cluster(),
+            "CONFIG cluster 0 14\r\n12\nname||11211\r\nEND\r\n",
+            hit(b"12\nname||11211", 0, None),
+        ),
+        (Request::cluster(), "END\r\n", item(Status::Missing)),
+        (
+            Request::cluster(),
+            "ERROR\r\n",
+            refused(Refusal::Unknown, ""),
+        ),
+        (
             Request::get(b"k"),
             "SERVER_ERROR out of memory\r\n",
             refused(Refusal::Server, "out of memory"),
@@ -291,7 +302,27 @@ proptest! {
 
 #[test]
 fn what_cannot_be_the_answer_ends_the_conversation() {
-    let table: [(Request<'_>, &str, ProtocolError); 12] = [
+    let table: [(Request<'_>, &str, ProtocolError); 16] = [
+        (
+            Request::cluster(),
+            "VALUE k 0 1\r\nv\r\nEND\r\n",
+            ProtocolError::Misplaced,
+        ),
+        (
+            Request::cluster(),
+            "CONFIG k 0 x\r\n",
+            ProtocolError::Malformed,
+        ),
+        (
+            Request::cluster(),
+            "CONFIG k 0 1\r\nvv\r\nEND\r\n",
+            ProtocolError::Malformed,
+        ),
+        (
+            Request::get(b"k"),
+            "CONFIG k 0 1\r\nv\r\nEND\r\n",
+            ProtocolError::Misplaced,
+        ),
         (
             Request::get(b"k"),
             "HD\r\nHD\r\n",

@@ -4,7 +4,7 @@ use coua_protocol::reply::{MetaFacts, MetaHead, MetaKey};
 use coua_protocol::{ErrorLine, Flags, Meta};
 use coua_store::{
     Access, Burst, Expiry, FetchedGet, FlashPlace, Item, Key, MetaGet, MetaHit, MetaMiss, Miss,
-    Refused,
+    Refused, UnixTime,
 };
 
 use super::meta_key;
@@ -170,6 +170,31 @@ impl Executor<'_, '_> {
                     self.fetches.note_used(at);
                     return Some(outcome);
                 }
+                FetchedGet::InPieces { item, .. } if item.is_marked() || item.is_stale_by_tag() => {
+                }
+                FetchedGet::InPieces { item, .. } if !sends_value(meta, &item) => {
+                    let outcome = self.answers.meta_record(request, meta, &item);
+                    self.fetches.note_used(at);
+                    return Some(outcome);
+                }
+                FetchedGet::InPieces { comes_back, .. } => {
+                    let is_from_memory = request.session.message.is_some();
+                    if !comes_back && !is_from_memory {
+                        return self.begin_meta_get(request, meta, key, place, at);
+                    }
+                    match self.bring_back(request, key, place) {
+                        Back::Later(Outcome::Wait) | Back::Refused if !is_from_memory => {
+                            return self.begin_meta_get(request, meta, key, place, at);
+                        }
+                        Back::Again => return None,
+                        Back::Later(outcome) => return Some(outcome),
+                        Back::Refused => {
+                            return Some(
+                                self.answers.error(ErrorLine::OutOfMemoryStoring, To::Line),
+                            );
+                        }
+                    }
+                }
                 // Whoever makes one where there is none finds none now.
                 FetchedGet::OtherKey | FetchedGet::Moved | FetchedGet::Dead(_) => return None,
             }
@@ -246,15 +271,7 @@ impl Answers<'_> {
     fn meta_record(&mut self, request: &mut Request<'_>, meta: &Meta, item: &Item<'_>) -> Outcome {
         self.count_meta_hit(meta);
         self.count_record(item);
-        let known = Known {
-            created: false,
-            won: false,
-            stale: false,
-            token_sent: false,
-            expiry_before: item.expiry(),
-            idle_seconds: item.idle_seconds(self.now.time),
-            fetched_before: item.fetched(),
-        };
+        let known = Known::of_record(item, self.now.time);
         let flags = meta.flags(request.input);
         match is_sent_in_place(meta, item) {
             true => self.meta_value_in_place(None, request.session, meta, flags, &known, item),
@@ -272,16 +289,35 @@ impl Answers<'_> {
         known: &Known,
         item: &Item<'_>,
     ) -> Outcome {
-        let facts = self.facts(meta, known, item);
-        let (output, value_len) = (&mut *self.output, item.value_len());
-        let reply_start = output.next_start();
-        output.reply(|reply| reply.meta(MetaHead::Value(value_len), flags, &facts));
+        let reply_start = self.output.next_start();
+        self.meta_value_head(meta, flags, known, item);
         let value = InPlace {
             item,
             question: Question::Meta,
             reply_start,
         };
         self.send_in_place(burst, session, &value)
+    }
+
+    /// Writes what stands before a value that is not copied into the reply.
+    fn meta_value_head(&mut self, meta: &Meta, flags: Flags<'_>, known: &Known, item: &Item<'_>) {
+        let facts = self.facts(meta, known, item);
+        let head = MetaHead::Value(item.value_len());
+        self.output.reply(|reply| reply.meta(head, flags, &facts));
+    }
+
+    /// As [`Self::meta_record`], of an item whose value is sent from its pieces on flash.
+    pub(in crate::execute) fn meta_record_head(
+        &mut self,
+        meta: &Meta,
+        input: &[u8],
+        item: &Item<'_>,
+    ) -> Question {
+        self.count_meta_hit(meta);
+        self.count_record(item);
+        let known = Known::of_record(item, self.now.time);
+        self.meta_value_head(meta, meta.flags(input), &known, item);
+        Question::Meta
     }
 
     fn facts<'i>(&self, meta: &Meta, known: &Known, item: &Item<'i>) -> MetaFacts<'i> {
@@ -352,6 +388,19 @@ struct Known {
 }
 
 impl Known {
+    /// Of an item that was read from flash.
+    fn of_record(item: &Item<'_>, now: UnixTime) -> Known {
+        Known {
+            created: false,
+            won: false,
+            stale: false,
+            token_sent: false,
+            expiry_before: item.expiry(),
+            idle_seconds: item.idle_seconds(now),
+            fetched_before: item.fetched(),
+        }
+    }
+
     fn of(hit: &MetaHit<'_>) -> Known {
         Known {
             created: hit.created,

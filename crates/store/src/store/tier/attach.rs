@@ -1,8 +1,9 @@
 //! How a store and its workers come by a volume, and what of it was taken over.
 
+use super::admission::{Admission, Gate};
 use super::fillings::Fillings;
 use super::{Attached, location_of};
-use crate::epoch::Presence;
+use crate::epoch::{Guard, Presence};
 use crate::index::Visited;
 use crate::index::slot::Slot;
 use crate::memory::PageState;
@@ -16,12 +17,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct FlashOptions {
     /// Shorter items, header and key included, are evicted as without flash: extstore's `ext_item_size`.
     pub item_len_min: usize,
+    /// So are longer ones.
+    pub item_len_max: usize,
+    /// Which of the others go there.
+    pub admission: Admission,
+    /// Bytes of items that may be written a day, if there is a limit. An hour's may be saved up.
+    pub write_budget: Option<u64>,
 }
 
 impl Default for FlashOptions {
     /// A record has 48 bytes beside its item.
     fn default() -> FlashOptions {
-        FlashOptions { item_len_min: 64 }
+        FlashOptions {
+            item_len_min: 64,
+            item_len_max: usize::MAX,
+            admission: Admission::All,
+            write_budget: None,
+        }
     }
 }
 
@@ -86,7 +98,7 @@ impl Store {
             fillings.clear();
         } else {
             self.drop_taken_over(|slot| {
-                let location = location_of(slot);
+                let location = location_of(&volume, slot);
                 let segment = volume.segment_of(location);
                 let filling = volume.filling_of(location);
                 segment
@@ -101,7 +113,12 @@ impl Store {
         }
         log.attach(Arc::clone(&volume));
         let attached = Attached {
-            item_len_min: options.item_len_min,
+            gate: Gate::new(
+                options.item_len_min..=options.item_len_max,
+                options.admission,
+                options.write_budget,
+                u64::from(volume.segments()) * volume.segment_len() as u64,
+            ),
             foreign: self.counters.iter().map(|_| Default::default()).collect(),
             fillings,
             wanted: Default::default(),
@@ -132,23 +149,30 @@ impl Store {
             return;
         }
         let mut stay = 0;
-        self.sweep_flash(|slot| {
+        let unwanted = |slot: Slot| {
             let stays = kept(slot);
             stay += u64::from(stays);
             !stays
-        });
+        };
+        // No split is under way yet.
+        self.sweep_flash(unwanted, |_, _| ());
         self.flash.taken_over.store(stay, Ordering::Relaxed);
     }
 
     /// Drops all slots on flash that are `unwanted`, which may be asked twice of the same. Returns how many. Not to
-    /// be called by two threads at once.
-    pub(crate) fn sweep_flash(&self, mut unwanted: impl FnMut(Slot) -> bool) -> u64 {
+    /// be called by two threads at once. After each sub-table `after` is called in the same burst, with the number that
+    /// the sweep counts by.
+    pub(crate) fn sweep_flash(
+        &self,
+        mut unwanted: impl FnMut(Slot) -> bool,
+        after: impl Fn(usize, Guard<'_>),
+    ) -> u64 {
         // Behind the menders.
         let id = self.counters.len() - 1;
         let mut presence = Presence::new(id);
         let (mut word, mut dropped) = (0, 0);
         while word < self.index.words() {
-            presence.announce(&self.epochs);
+            let guard = presence.announce(&self.epochs);
             word = self.index.sweep(word, None::<fn(Slot)>, |place| {
                 if !place.slot.is_on_flash() || !unwanted(place.slot) {
                     return Visited::Done;
@@ -162,6 +186,7 @@ impl Store {
                 dropped += 1;
                 Visited::Done
             });
+            after(id, guard);
         }
         presence.leave(&self.epochs);
         dropped

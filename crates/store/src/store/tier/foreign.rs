@@ -51,7 +51,7 @@ impl Foreign {
         };
         self.seen.iter().filter(is_it).any(|seen| {
             let sequence = seen.sequence.load(Ordering::Relaxed);
-            sequence != 0 && volume.filling_of(super::location_of(slot)) == Some(sequence)
+            sequence != 0 && volume.filling_of(super::location_of(volume, slot)) == Some(sequence)
         })
     }
 }

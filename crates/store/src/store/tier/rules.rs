@@ -1,9 +1,4 @@
-//! Which items go to flash and which come back: rules of numbers alone, so that they can be simulated.
-
-/// Whether an item that is evicted goes to flash. Values in pieces do not: a record holds a whole item.
-pub(crate) fn goes_to_flash(len: usize, len_min: usize, len_max: usize) -> bool {
-    (len_min..=len_max).contains(&len)
-}
+//! Which items come back from flash, and what is kept free there: rules of numbers alone, so that they can be simulated.
 
 /// Whether an item that is read from flash comes back to memory: when it is read for the second time, if there is
 /// room beside what the cleaner needs. `frequency` is how often it was read before.

@@ -28,6 +28,8 @@ pub struct FlashStats {
     pub segments_lost: u64,
     /// Items evicted because devices were too slow, or the volume was full.
     pub refused: u64,
+    /// Items evicted because of their length, of the rule of admission, or of the budget of writes.
+    pub rejected: u64,
     /// Records asked for.
     pub reads: u64,
     /// Of those, items that a plain read has shown.
@@ -71,6 +73,7 @@ impl Store {
             segments_written: sum(|counters| &counters.flash_segments_written),
             segments_lost: sum(|counters| &counters.flash_segments_lost),
             refused: sum(|counters| &counters.flash_refused),
+            rejected: sum(|counters| &counters.flash_rejected),
             reads: sum(|counters| &counters.flash_reads),
             hits: sum(|counters| &counters.flash_hits),
             false_matches: sum(|counters| &counters.flash_false_matches),

@@ -587,6 +587,7 @@ fn commands_of_the_server() {
         ("cache_memlimit", AdminCommand::CacheMemlimit),
         ("extstore", AdminCommand::Extstore),
         ("refresh_certs", AdminCommand::RefreshCerts),
+        ("config", AdminCommand::Config),
         ("watch", AdminCommand::Watch),
     ] {
         let (op, args) = one(&format!("{name} a b noreply\r\n"));

@@ -7,5 +7,13 @@ public enum CasResponse {
   /** There is no item to compare with. */
   NOT_FOUND,
   /** The item has changed. */
-  EXISTS
+  EXISTS;
+
+  static CasResponse of(int status) {
+    return switch (status) {
+      case Library.OK -> OK;
+      case Library.EXISTS -> EXISTS;
+      default -> NOT_FOUND;
+    };
+  }
 }

@@ -8,6 +8,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.LinkedHashMap;
@@ -44,24 +45,33 @@ public final class CouaClient implements AutoCloseable {
   private volatile boolean isClosing;
 
   private final Transcoder<Object> transcoder;
-  private final AsyncClient async;
+  private final Builder builder;
+
+  /** The number of the observer, or 0. */
+  private final long observer;
+
+  /** Null until somebody wants it; guarded by the arena. */
+  private AsyncClient async;
 
   private CouaClient(Builder builder) {
+    this.builder = builder;
     transcoder = builder.transcoder;
     arena = Arena.ofShared();
+    observer = Observers.add(builder.observer);
     try (Scratch scratch = Scratch.take(null)) {
       MemorySegment into = scratch.number;
       int status =
           (int)
               Library.OPEN.invokeExact(
-                  scratch.put(builder.servers), scratch.put(builder.options()), into, scratch.error);
+                  scratch.put(builder.servers), scratch.put(builder.options(builder.connections)),
+                  Observers.function(observer), Observers.context(observer), into, scratch.error);
       check(status, scratch);
       handle = into.get(ADDRESS, 0).reinterpret(1, arena, CouaClient::free);
     } catch (Throwable cause) {
       arena.close();
+      Observers.remove(observer);
       throw Library.failed(cause);
     }
-    async = new AsyncClient(this, builder.connections);
   }
 
   private static void free(MemorySegment handle) {
@@ -89,21 +99,38 @@ public final class CouaClient implements AutoCloseable {
     return new Builder(servers);
   }
 
-  /** The same operations, which give futures. */
+  /**
+   * The same operations, which give futures. They have connections of their own.
+   *
+   * @throws IllegalStateException when the client is closed
+   */
   public AsyncClient async() {
-    return async;
+    synchronized (arena) {
+      handle();
+      if (async == null) {
+        async = new AsyncClient(builder.servers, builder.options(builder.asyncConnections), transcoder, observer);
+      }
+      return async;
+    }
   }
 
   /** Ends the client once no operation uses it any more. Operations that begin afterwards throw. */
   @Override
   public void close() {
-    async.close();
-    isClosing = true;
+    AsyncClient begun;
+    synchronized (arena) {
+      isClosing = true;
+      begun = async;
+    }
+    if (begun != null) {
+      begun.close();
+    }
     for (long milliseconds = 1; ; milliseconds = Math.min(2 * milliseconds, 50)) {
       try {
         if (arena.scope().isAlive()) {
           arena.close();
         }
+        Observers.remove(observer);
         return;
       } catch (IllegalStateException inUse) {
         // Some thread is in an operation, which has a limit of time.
@@ -197,22 +224,13 @@ public final class CouaClient implements AutoCloseable {
   public <T> Map<String, T> getBulk(Collection<String> keys, Transcoder<T> transcoder) {
     try (Scratch scratch = Scratch.take(null)) {
       int count = keys.size();
-      MemorySegment slices = scratch.allocate(count * Library.SLICE_SIZE);
+      MemorySegment slices = scratch.slices(keys);
       MemorySegment values = scratch.allocate(count * Library.Value.SIZE);
-      long at = 0;
-      for (String key : keys) {
-        byte[] bytes = key.getBytes(StandardCharsets.UTF_8);
-        MemorySegment own = scratch.allocate(bytes.length);
-        MemorySegment.copy(bytes, 0, own, JAVA_BYTE, 0, bytes.length);
-        slices.set(ADDRESS, at, own);
-        slices.set(JAVA_LONG, at + Long.BYTES, bytes.length);
-        at += Library.SLICE_SIZE;
-      }
       int status = (int) Library.GET_MANY.invokeExact(handle(), slices, (long) count, values, scratch.error);
       try {
         check(status, scratch);
         Map<String, T> found = LinkedHashMap.newLinkedHashMap(count);
-        at = 0;
+        long at = 0;
         for (String key : keys) {
           MemorySegment value = values.asSlice(at, Library.Value.SIZE);
           if (Library.Value.status(value) == Library.OK) {
@@ -261,11 +279,7 @@ public final class CouaClient implements AutoCloseable {
 
   /** Stores a value if the item still has the CAS that {@link #gets} told. */
   public CasResponse cas(String key, long cas, int expiry, Object value) {
-    return switch (store(CAS, key, expiry, cas, transcoder.encode(value))) {
-      case Library.OK -> CasResponse.OK;
-      case Library.EXISTS -> CasResponse.EXISTS;
-      default -> CasResponse.NOT_FOUND;
-    };
+    return CasResponse.of(store(CAS, key, expiry, cas, transcoder.encode(value)));
   }
 
   /** Deletes an item; says whether there was one. */
@@ -415,7 +429,7 @@ public final class CouaClient implements AutoCloseable {
     }
   }
 
-  private static <T> T decoded(MemorySegment value, Transcoder<T> transcoder) {
+  static <T> T decoded(MemorySegment value, Transcoder<T> transcoder) {
     byte[] bytes = Library.Value.bytes(value).toArray(JAVA_BYTE);
     return transcoder.decode(new CachedData(Library.Value.flags(value), bytes));
   }
@@ -434,10 +448,14 @@ public final class CouaClient implements AutoCloseable {
     private Duration operationTimeout = Duration.ofMillis(2500);
     private Duration connectTimeout = Duration.ofSeconds(1);
     private int connections = 16;
+    private int asyncConnections = 2;
     private FailureMode failureMode = FailureMode.REDISTRIBUTE;
     private Distribution distribution = Distribution.KETAMA;
     private Transcoder<Object> transcoder = new SerializingTranscoder();
     private String login = "";
+    private String tls = "";
+    private String discovery = "";
+    private ConnectionObserver observer;
 
     private Builder(String servers) {
       this.servers = servers;
@@ -455,9 +473,40 @@ public final class CouaClient implements AutoCloseable {
       return this;
     }
 
-    /** The most connections to one server, and the most asynchronous operations at once; 16 by default. */
+    /** The most connections to one server, each of which a thread has to itself; 16 by default. */
     public Builder connections(int most) {
       connections = most;
+      return this;
+    }
+
+    /** The connections to one server that asynchronous operations share; 2 by default. */
+    public Builder asyncConnections(int connections) {
+      asyncConnections = connections;
+      return this;
+    }
+
+    /** Who is told what becomes of servers and connections; nobody by default. */
+    public Builder observer(ConnectionObserver observer) {
+      this.observer = observer;
+      return this;
+    }
+
+    /** Encrypts connections, as servers with {@code -Z} want it, and trusts the authorities in this file (PEM). */
+    public Builder tls(Path authorities) {
+      tls = " tls_ca_file=" + escaped(authorities.toString());
+      return this;
+    }
+
+    /** The same, and shows a certificate of one's own with its key (PEM). */
+    public Builder tls(Path authorities, Path certificate, Path key) {
+      tls(authorities);
+      tls += " tls_cert_file=" + escaped(certificate.toString()) + " tls_key_file=" + escaped(key.toString());
+      return this;
+    }
+
+    /** The servers are those that the given ones tell of: asked at the beginning, and then once an interval. */
+    public Builder discovery(Discovery source, Duration interval) {
+      discovery = " discovery=" + source.option + " discovery_interval_ms=" + interval.toMillis();
       return this;
     }
 
@@ -503,7 +552,7 @@ public final class CouaClient implements AutoCloseable {
       return new CouaClient(this);
     }
 
-    private String options() {
+    private String options(int connections) {
       return String.join(
           " ",
           "operation_timeout_ms=" + operationTimeout.toMillis(),
@@ -511,7 +560,9 @@ public final class CouaClient implements AutoCloseable {
           "connections=" + connections,
           "failover=" + failureMode.option,
           "distribution=" + distribution.option)
-          + login;
+          + login
+          + tls
+          + discovery;
     }
   }
 }

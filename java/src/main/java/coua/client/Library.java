@@ -76,13 +76,47 @@ final class Library {
   /** {@code coua_slice}. */
   static final long SLICE_SIZE = 16;
 
+  /** {@code coua_request}. */
+  static final class Request {
+    static final long SIZE = 88;
+    static final long TOKEN = 0;
+    static final long OPERATION = 8;
+    static final long FLAGS = 12;
+    static final long KEY = 16;
+    static final long KEY_LEN = 24;
+    static final long VALUE = 32;
+    static final long VALUE_LEN = 40;
+    static final long KEYS = 48;
+    static final long KEY_COUNT = 56;
+    static final long EXPIRY = 64;
+    static final long NUMBER = 72;
+    static final long INITIAL = 80;
+
+    private Request() {}
+  }
+
+  /** {@code coua_completion}. */
+  static final class Completion {
+    static final long SIZE = 80;
+    static final long TOKEN = 0;
+    static final long STATUS = 8;
+    static final long CAUSE = 12;
+    static final long NUMBER = 16;
+    static final long VALUE = 24;
+    static final long VALUES = 64;
+    static final long COUNT = 72;
+
+    private Completion() {}
+  }
+
   private static final long ABI_VERSION = 1;
 
   private static final Linker LINKER = Linker.nativeLinker();
   private static final SymbolLookup SYMBOLS = load();
 
   // Key, its length, and what follows.
-  static final MethodHandle OPEN = function("coua_open", ADDRESS, ADDRESS, ADDRESS, ADDRESS);
+  static final MethodHandle OPEN =
+      function("coua_open_observed", ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS);
   static final MethodHandle CLOSE =
       LINKER.downcallHandle(symbol("coua_close"), FunctionDescriptor.ofVoid(ADDRESS));
   static final MethodHandle GET = function("coua_get", ADDRESS, ADDRESS, JAVA_LONG, ADDRESS, ADDRESS);
@@ -104,6 +138,24 @@ final class Library {
   static final MethodHandle DECREMENT = counting("coua_decrement");
   static final MethodHandle FLUSH_ALL = function("coua_flush_all", ADDRESS, JAVA_INT, ADDRESS);
   static final MethodHandle ASK_SERVERS = function("coua_ask_servers", ADDRESS, ADDRESS, ADDRESS, ADDRESS);
+
+  static final MethodHandle QUEUE_OPEN =
+      function("coua_queue_open", ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS);
+  static final MethodHandle QUEUE_CLOSE =
+      LINKER.downcallHandle(symbol("coua_queue_close"), FunctionDescriptor.ofVoid(ADDRESS));
+  static final MethodHandle QUEUE_SUBMIT = function("coua_queue_submit", ADDRESS, ADDRESS, ADDRESS);
+  static final MethodHandle QUEUE_WAIT =
+      function("coua_queue_wait", ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, ADDRESS);
+  static final MethodHandle QUEUE_WAKE =
+      LINKER.downcallHandle(symbol("coua_queue_wake"), FunctionDescriptor.ofVoid(ADDRESS));
+  static final MethodHandle COMPLETIONS_RELEASE =
+      LINKER.downcallHandle(
+          symbol("coua_completions_release"), FunctionDescriptor.ofVoid(ADDRESS, JAVA_LONG));
+
+  /** A function of Java's that C calls, for good. */
+  static MemorySegment callable(MethodHandle function, FunctionDescriptor descriptor) {
+    return LINKER.upcallStub(function, descriptor, Arena.global());
+  }
 
   private Library() {}
 

@@ -12,17 +12,18 @@ import java.util.concurrent.ArrayBlockingQueue;
  * there, but for what is larger than usual.
  *
  * <pre>
- *   0        256      296      304       312      568
- *   ┌────────┬────────┬────────┬─────────┬────────┬──────────┐
- *   │ error  │ value  │ number │ initial │ key    │ bytes    │
- *   └────────┴────────┴────────┴─────────┴────────┴──────────┘
+ *   0        256      296      304       312       400      656
+ *   ┌────────┬────────┬────────┬─────────┬─────────┬────────┬──────────┐
+ *   │ error  │ value  │ number │ initial │ request │ key    │ bytes    │
+ *   └────────┴────────┴────────┴─────────┴─────────┴────────┴──────────┘
  * </pre>
  */
 final class Scratch implements AutoCloseable {
   private static final long VALUE = Library.Error.SIZE;
   private static final long NUMBER = VALUE + Library.Value.SIZE;
   private static final long INITIAL = NUMBER + Long.BYTES;
-  private static final long KEY = INITIAL + Long.BYTES;
+  private static final long REQUEST = INITIAL + Long.BYTES;
+  private static final long KEY = REQUEST + Library.Request.SIZE;
   private static final int KEY_LEN_MAX = 256;
   private static final long BYTES = KEY + KEY_LEN_MAX;
   private static final int BYTES_LEN_MAX = 8192;
@@ -35,6 +36,7 @@ final class Scratch implements AutoCloseable {
   final MemorySegment value = all.asSlice(VALUE, Library.Value.SIZE);
   final MemorySegment number = all.asSlice(NUMBER, Long.BYTES);
   final MemorySegment initial = all.asSlice(INITIAL, Long.BYTES);
+  final MemorySegment request = all.asSlice(REQUEST, Library.Request.SIZE);
   private final MemorySegment keyPlace = all.asSlice(KEY, KEY_LEN_MAX);
   private final MemorySegment bytesPlace = all.asSlice(BYTES, BYTES_LEN_MAX);
 
@@ -79,6 +81,21 @@ final class Scratch implements AutoCloseable {
       large = Arena.ofConfined();
     }
     return large.allocate(Math.max(size, 1), 8);
+  }
+
+  /** The keys as slices, outside of the heap. */
+  MemorySegment slices(java.util.Collection<String> keys) {
+    MemorySegment slices = allocate(keys.size() * Library.SLICE_SIZE);
+    long at = 0;
+    for (String key : keys) {
+      byte[] bytes = key.getBytes(StandardCharsets.UTF_8);
+      MemorySegment own = allocate(bytes.length);
+      MemorySegment.copy(bytes, 0, own, java.lang.foreign.ValueLayout.JAVA_BYTE, 0, bytes.length);
+      slices.set(java.lang.foreign.ValueLayout.ADDRESS, at, own);
+      slices.set(JAVA_LONG, at + Long.BYTES, bytes.length);
+      at += Library.SLICE_SIZE;
+    }
+    return slices;
   }
 
   private MemorySegment put(byte[] bytes, MemorySegment usual) {

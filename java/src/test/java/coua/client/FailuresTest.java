@@ -92,6 +92,7 @@ class FailuresTest {
     for (int round = 0; round < 5; round++) {
       CouaClient cache = CouaClient.open(TestServers.all().getFirst());
       cache.set("closing", 0, "v");
+      AsyncClient async = cache.async();
       var done = new AtomicLong();
       var surprise = new AtomicReference<Throwable>();
       List<Thread> threads = new ArrayList<>();
@@ -123,7 +124,8 @@ class FailuresTest {
       }
       assertNull(surprise.get());
       assertThrows(IllegalStateException.class, () -> cache.get("closing"));
-      var late = assertThrows(ExecutionException.class, () -> cache.async().get("k").get(60, TimeUnit.SECONDS));
+      assertThrows(IllegalStateException.class, cache::async);
+      var late = assertThrows(ExecutionException.class, () -> async.get("k").get(60, TimeUnit.SECONDS));
       assertEquals(CouaException.Kind.NOT_SENT, ((CouaException) late.getCause()).kind());
     }
   }

@@ -32,11 +32,16 @@ final class TestServers {
 
   /** HOST:PORT of each: {@code -Dcoua.test.servers=HOST:PORT,HOST:PORT}. */
   static List<String> all() {
-    String servers = System.getProperty("coua.test.servers", "");
-    if (servers.isEmpty()) {
-      throw new AssertionError("-Dcoua.test.servers=HOST:PORT,... names the servers to test against");
+    return List.of(property("coua.test.servers").split(","));
+  }
+
+  /** What {@code -DNAME=} says; {@code cargo xtask test java-client} says it. */
+  static String property(String name) {
+    String value = System.getProperty(name, "");
+    if (value.isEmpty()) {
+      throw new AssertionError("-D" + name + "= is needed: see cargo xtask test java-client");
     }
-    return List.of(servers.split(","));
+    return value;
   }
 
   /** spymemcached, with the ring that libmemcached has. */
