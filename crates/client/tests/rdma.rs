@@ -2,6 +2,8 @@
 //!
 //! Without libfabric everything here goes over TCP, and what RDMA has counted is not looked at.
 
+#![allow(clippy::print_stderr, reason = "says what was left out")]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@
 //! - A connection's completions are its own: each has buffers for receiving of its own, as many as it has credits.
 
 mod bindings;
+mod completions;
 mod driver;
 #[cfg(test)]
 mod layout;
@@ -18,6 +19,7 @@ mod link;
 mod memory;
 mod objects;
 mod posts;
+mod queues;
 mod works;
 
 pub use driver::{Driver, DriverEvent, Request, Rights, Setup};

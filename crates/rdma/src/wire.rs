@@ -15,7 +15,8 @@
 //!            │ last │ too long │generation│   slot   │   part   │
 //!            └──────┴──────────┴──────────┴──────────┴──────────┘
 //! ```
-//! With "too long" and "last" the client's area holds the reply's length, in eight bytes. With "too long" alone it holds
+//! With "too long" and "last" the client's area holds the reply's length, in eight bytes; an empty reply is sent so, too.
+//! With "too long" alone it holds
 //! grants: address (8), key (8) and length (8) of memory that the client may write the rest of its value to. A grant of
 //! nothing says that the server will read the value.
 //!

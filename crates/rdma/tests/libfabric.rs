@@ -15,9 +15,17 @@ const ARENA_LEN: usize = 4 << 20;
 /// Generous: the machine may do much else.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The provider and the address of a device: the kernel's TCP, unless `LIBFABRIC_TEST` says otherwise (`verbs 10.9.0.1:0`).
+fn network() -> (String, SocketAddr) {
+    let text = std::env::var("LIBFABRIC_TEST");
+    let text = text.as_deref().unwrap_or("tcp 127.0.0.1:0");
+    let (provider, address) = text.split_once(' ').expect("a provider and an address");
+    (provider.to_owned(), address.parse().expect("an address"))
+}
+
 fn setup(address: SocketAddr, credits: usize) -> Setup {
     Setup {
-        provider: "tcp".to_owned(),
+        provider: network().0,
         address,
         credits,
         peers_max: 4,
@@ -37,7 +45,7 @@ struct Echo {
 impl Echo {
     fn new() -> Echo {
         let limits = Limits::default();
-        let address = "127.0.0.1:0".parse().expect("an address");
+        let (_, address) = network();
         let mut driver =
             Driver::listen(setup(address, limits.credits)).expect("libfabric1 is installed");
         let frames = 4 * limits.credits;
@@ -224,7 +232,17 @@ impl User {
     fn wait(&mut self, echo: &mut Echo, ticket: Ticket) -> Vec<u8> {
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < PATIENCE, "no reply");
+            assert!(
+                began.elapsed() < PATIENCE,
+                "no reply: {:?}, {} and {} under way, {} and {} strays, {} have misbehaved, {} ended",
+                echo.server.counts(),
+                echo.driver.works(),
+                self.driver.works(),
+                echo.driver.strays(),
+                self.driver.strays(),
+                echo.misbehaved,
+                echo.closed,
+            );
             echo.run();
             self.run();
             for event in std::mem::take(&mut self.events) {

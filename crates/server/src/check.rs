@@ -158,6 +158,13 @@ fn summary(settings: &Settings) -> String {
     if let Some(net) = &settings.net {
         line("own stack", userspace::name(&net.driver).to_owned());
     }
+    if let Some(rdma) = &settings.rdma {
+        let text = format!(
+            "{} by {}, {} clients",
+            rdma.address, rdma.provider, rdma.clients
+        );
+        line("RDMA", text);
+    }
     line("protocol", settings.protocol_name.to_owned());
     if let Some(users) = &settings.users {
         line("logins", format!("{users:?}"));

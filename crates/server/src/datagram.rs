@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use coua_protocol::datagram::{FRAME_LEN, Frame, parts};
 use coua_transport::Sender;
 
-use crate::message::Gathered;
+use crate::gathered::Gathered;
 
 /// What an address is sent for what comes from it, in any case.
 const FACTOR: u64 = 4;
@@ -178,7 +178,7 @@ mod tests {
     use coua_protocol::datagram::PART_LEN;
 
     use super::*;
-    use crate::message::{REPLIES_LEN_MAX, REPLY_LEN_MAX};
+    use crate::gathered::{REPLIES_LEN_MAX, REPLY_LEN_MAX};
 
     const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 40_000);
 

@@ -6,6 +6,7 @@ use coua_store::{FlashPieces, Recall};
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A value on flash in pieces that a session's next request is about.
+#[expect(clippy::large_enum_variant, reason = "it is always in a box")]
 pub enum LargeValue {
     /// It is being sent: its length has been promised.
     Sending {

@@ -11,7 +11,8 @@ use coua_store::{Burst, Item, Pinned};
 use coua_transport::Sent;
 
 use crate::buffers::Pool;
-use crate::message::{Message, REPLIES_LEN_MAX};
+use crate::gathered::REPLIES_LEN_MAX;
+use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::reply_queue::{Drained, NoMemory, send_pieces, up_to};
 use crate::session::Session;

@@ -37,7 +37,6 @@ use crate::session::{Session, SessionId};
 
 pub use incoming::Next;
 pub use replies::Ending;
-pub use report::RdmaReport;
 
 /// How long a token is good for.
 const TOKEN_MS_MAX: u64 = 10_000;

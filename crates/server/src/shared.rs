@@ -37,7 +37,7 @@ use crate::live::Live;
 use crate::log;
 use crate::losses::LossCounts;
 use crate::prefixes::Prefixes;
-use crate::rdma::RdmaReport;
+use crate::rdma_report::RdmaReport;
 use crate::users::{Users, UsersError};
 use crate::watch::Watchers;
 

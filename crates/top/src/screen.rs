@@ -126,7 +126,7 @@ fn figures(status: &Status, rates: &Rates) -> Vec<Vec<(&'static str, String)>> {
         ],
     ];
     if let Some(flash) = &status.flash {
-        let used = flash.bytes.saturating_sub(flash.bytes_free) as f64 / flash.bytes.max(1) as f64;
+        let used = flash.bytes.saturating_sub(flash.free_bytes) as f64 / flash.bytes.max(1) as f64;
         let [hits, written] = rates.flash;
         rows.push(vec![
             ("on flash", number(flash.items as f64)),

@@ -292,7 +292,7 @@ mod tests {
         let value = vec![b'x'; 10_000];
         let long = [b"ms a 10000\r\n", &value[..], b"\r\n"].concat();
         assert_eq!(parts(&long), (&b"ms a 10000\r\n"[..], Some(&value[..])));
-        let keys = [b"get", &b" key"[..].repeat(3000), b"\r\n"].concat();
+        let keys = [&b"get"[..], &b" key".repeat(3000), b"\r\n"].concat();
         let (command, rest) = parts(&keys);
         assert_eq!(command.len(), Link::COMMAND_LEN_MAX);
         assert_eq!([command, rest.expect("the rest"), b"\r\n"].concat(), keys);

@@ -58,8 +58,11 @@ impl Client {
                     let mut long = [0; 8];
                     long.copy_from_slice(fabric.bytes(area.part(0, 8)));
                     let len = usize::try_from(u64::from_le_bytes(long)).unwrap_or(usize::MAX);
-                    self.free(ticket);
-                    if !is_given_up {
+                    match len {
+                        0 if !is_given_up => events.push(ClientEvent::Done { ticket, len }),
+                        _ => self.free(ticket),
+                    }
+                    if len > 0 && !is_given_up {
                         events.push(ClientEvent::TooLong { ticket, len });
                     }
                 } else if is_given_up {

@@ -214,7 +214,6 @@ pub(super) struct DomainOps {
 #[repr(C)]
 pub(super) struct MrOps {
     pub(super) size: usize,
-    #[expect(clippy::type_complexity, reason = "as the header has it")]
     pub(super) reg: unsafe extern "C" fn(
         *mut Fid,
         *const c_void,

@@ -1,6 +1,10 @@
 //! Finds libfabric at run time, so that a program that does not use it does not need it.
 
 #![allow(unsafe_code, reason = "functions of a library that is loaded")]
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call through a table is one operation, whatever it takes to reach it"
+)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -74,6 +78,10 @@ impl Library {
     }
 
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[expect(
+        clippy::missing_transmute_annotations,
+        reason = "the fields name the types"
+    )]
     fn open_library() -> Result<Library, Error> {
         // SAFETY: the names end in a zero. What the library does when it is loaded is its own business: who installs it
         // trusts it.

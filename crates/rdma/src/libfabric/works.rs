@@ -34,7 +34,8 @@ pub(super) struct Works {
     free: Vec<usize>,
 }
 
-const WORD: u64 = u64::MAX;
+/// No generation has the highest bit. With all bits set, the provider `verbs` would not report it.
+const WORD: u64 = 1 << 63;
 
 impl Works {
     /// Notes work, and says where, and what it is called.

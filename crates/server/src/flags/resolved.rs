@@ -203,6 +203,13 @@ impl Settings {
         }
         let mut unmet = Vec::new();
         let memory = memory(raw, &mut unmet)?;
+        if rdma.is_some() && tls.is_some() {
+            unmet.push(
+                "-Z does not reach what comes by --rdma: nothing is encrypted there; keep it to a network \
+                 of servers and clients"
+                    .to_owned(),
+            );
+        }
         let has_stacks = net.is_some();
         let cores = raw
             .cores

@@ -55,13 +55,13 @@ pub struct Status {
     pub memory_held_back: u64,
     /// That memory by what it is used for.
     pub memory: MemoryStatus,
-    /// Items on flash, if there is any.
-    #[serde(default)]
-    pub flash: Option<FlashStatus>,
     /// Items that the server has removed by itself.
     pub removed: RemovedStatus,
     /// Seconds for which the item that was evicted last had not been read.
     pub evicted_idle_s: u64,
+    /// Flash; `None` without.
+    #[serde(default)]
+    pub flash: Option<FlashStatus>,
     /// What went wrong, by cause.
     pub errors: BTreeMap<String, u64>,
     /// The keys that are asked for most; `None` where they must not be shown.
@@ -131,37 +131,6 @@ pub struct MemoryStatus {
     pub stacks: u64,
 }
 
-/// What is on flash, and counts since the start.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct FlashStatus {
-    /// Items there.
-    pub items: u64,
-    /// Bytes of all segments.
-    pub bytes: u64,
-    /// Bytes of those that can be filled at once.
-    pub bytes_free: u64,
-    /// Gets that were answered from there.
-    pub hits: u64,
-    /// Records that were read.
-    pub reads: u64,
-    /// Reads that failed, or brought something else.
-    pub reads_bad: u64,
-    /// Items that went there.
-    pub written: u64,
-    /// Bytes of items written.
-    pub bytes_written: u64,
-    /// Items dropped to make room.
-    pub dropped: u64,
-    /// Items evicted since devices were too slow, or full.
-    pub refused: u64,
-    /// Items evicted since they are not admitted.
-    pub rejected: u64,
-    /// Devices, and those that have failed or were removed.
-    pub devices: u64,
-    /// See `devices`.
-    pub devices_gone: u64,
-}
-
 /// Items that the server has removed by itself.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RemovedStatus {
@@ -171,6 +140,37 @@ pub struct RemovedStatus {
     pub reclaimed: u64,
     /// Dead, and found by cleaning.
     pub crawled: u64,
+}
+
+/// What is on flash, and what became of items there.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct FlashStatus {
+    /// Items on flash.
+    pub items: u64,
+    /// Bytes of all segments.
+    pub bytes: u64,
+    /// Bytes of those that are free.
+    pub free_bytes: u64,
+    /// Lookups that flash has answered.
+    pub hits: u64,
+    /// Records that were read.
+    pub reads: u64,
+    /// Reads that have failed.
+    pub failed: u64,
+    /// Items that went there, and their bytes.
+    pub written: u64,
+    /// See `written`.
+    pub written_bytes: u64,
+    /// Items that were dropped with the oldest segments.
+    pub dropped: u64,
+    /// Items that were evicted because it could not take them at that moment.
+    pub refused: u64,
+    /// Items that were evicted because the rules of admission left them out.
+    pub rejected: u64,
+    /// Devices.
+    pub devices: u64,
+    /// Devices that are gone.
+    pub devices_gone: u64,
 }
 
 /// A key that is asked for often.
@@ -260,13 +260,13 @@ impl Status {
                 connections: store.memory_lent,
                 stacks: shared.settings.stacks_memory() as u64,
             },
-            flash: flash(shared, counts.get_flash_hits),
             removed: RemovedStatus {
                 evicted: store.totals.evicted,
                 reclaimed: store.totals.reclaimed,
                 crawled: store.totals.crawler_reclaimed,
             },
             evicted_idle_s: store.evicted_idle_s,
+            flash: flash(shared, counts.get_flash_hits),
             errors: errors(shared),
             hot_keys: hot_keys(shared, now.since_start_ms),
         }
@@ -278,12 +278,12 @@ fn flash(shared: &Shared, hits: u64) -> Option<FlashStatus> {
     Some(FlashStatus {
         items: stats.items,
         bytes: stats.segments * stats.segment_len,
-        bytes_free: stats.segments_free * stats.segment_len,
+        free_bytes: stats.segments_free * stats.segment_len,
         hits,
         reads: stats.reads,
-        reads_bad: stats.damaged + stats.failed + stats.false_matches,
+        failed: stats.failed + stats.damaged,
         written: stats.written,
-        bytes_written: stats.bytes_appended,
+        written_bytes: stats.bytes_appended,
         dropped: stats.dropped,
         refused: stats.refused,
         rejected: stats.rejected,

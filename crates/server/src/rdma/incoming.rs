@@ -7,12 +7,16 @@ use coua_transport::Stream;
 use subtle::ConstantTimeEq;
 
 use super::{Upload, Waiting, What, WorkerRdma};
+use crate::gathered::Gathered;
 use crate::log::Limit;
-use crate::message::{Gathered, Message, RdmaMessage};
+use crate::message::{Message, RdmaMessage};
 use crate::session::Session;
 
 /// What follows a value that comes apart from its command.
 const VALUE_END: &[u8] = b"\r\n";
+
+/// Bytes of values that one client may have under way to the server: two of the longest.
+const STAGING_OF_CLIENT_MAX: usize = (2 << 20) + (64 << 10);
 
 static MISBEHAVED: Limit = Limit::new();
 
@@ -63,7 +67,7 @@ impl WorkerRdma {
 
     /// Whether its descriptors tell of everything that is still to be done.
     pub fn may_sleep(&self) -> bool {
-        self.waiting.is_empty() && self.driver.may_sleep()
+        self.waiting.is_empty() && self.ended.is_empty() && self.driver.may_sleep()
     }
 
     /// A client asks for a connection.
@@ -164,7 +168,11 @@ impl WorkerRdma {
     ) {
         let (server, driver) = (&mut self.server, &mut self.driver);
         let whole = command.len + value_len + VALUE_END.len();
-        let Some(staged) = self.staging.take(whole) else {
+        // Who begins values and does not send them leaves room for others.
+        let of_peer = self.uploads.values().filter(|upload| upload.peer == peer);
+        let held: usize = of_peer.map(|upload| upload.staged.span().len).sum();
+        let may = held + whole <= STAGING_OF_CLIENT_MAX;
+        let Some(staged) = may.then(|| self.staging.take(whole)).flatten() else {
             return server.reply(driver, request, ErrorLine::OutOfMemoryStoring.as_bytes());
         };
         let span = staged.span();

@@ -1,46 +1,12 @@
-//! What others may know of a worker's RDMA.
+//! What a worker tells others of its RDMA.
 
-use coua_rdma::{ConnectionCounts, PeerId, ServerCounts};
-use coua_transport::PeerAddress;
+use coua_rdma::PeerId;
 
 use super::WorkerRdma;
+use crate::rdma_report::{RdmaConnection, RdmaReport};
 
 /// Connections that are listed one by one, of each worker.
 const LISTED_MAX: usize = 32;
-
-/// What others may know of a worker's RDMA.
-#[derive(Clone, Debug, Default)]
-pub struct RdmaReport {
-    /// What has happened.
-    pub counts: ServerCounts,
-    /// Connections that were refused: no token, or no room.
-    pub refused: u64,
-    /// Connections now.
-    pub connections: u64,
-    /// Requests that are not answered yet, or whose replies are under way.
-    pub under_way: u64,
-    /// Bytes of memory for buffers.
-    pub memory: u64,
-    /// Bytes of staging memory that are in use.
-    pub staged: u64,
-    /// Pieces of memory that are registered with the network.
-    pub registrations: u64,
-    /// Buffers for receiving that belong to no connection.
-    pub frames_free: u64,
-    /// Some of the connections.
-    pub listed: Vec<RdmaConnection>,
-}
-
-/// A connection, as others may know it.
-#[derive(Clone, Debug)]
-pub struct RdmaConnection {
-    /// The number of the ordinary connection beside it.
-    pub descriptor: i32,
-    /// The client's address.
-    pub peer: PeerAddress,
-    /// What has happened on it.
-    pub counts: ConnectionCounts,
-}
 
 impl WorkerRdma {
     /// What others may know now, if something has changed since this was last asked.

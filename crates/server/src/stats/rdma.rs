@@ -3,7 +3,7 @@
 use super::Stats;
 use crate::clock::Now;
 use crate::output::Output;
-use crate::rdma::RdmaReport;
+use crate::rdma_report::RdmaReport;
 use crate::shared::Shared;
 
 /// Connections that are listed one by one, so that the answer is bounded.

@@ -8,6 +8,7 @@ use coua_transport::{Poller, Source};
 use super::batch::{Pause, SessionBatch};
 use super::run::Executed;
 use super::{DEVICE_TOKEN, NET_COUNTERS_MS, SLEEP_FOR_MEMORY, Worker, list_session};
+use crate::closing::CloseCause;
 use crate::execute::Executor;
 use crate::message::Message;
 use crate::outcome::Outcome;
@@ -42,6 +43,9 @@ impl Worker {
     #[inline(never)]
     pub(super) fn poll_rdma(&mut self, most: Duration) -> Duration {
         let now = self.shared.clock.now();
+        while let Some(id) = self.rdma.as_mut().and_then(|rdma| rdma.take_ended()) {
+            self.close_for(id, CloseCause::Protocol);
+        }
         let Some(rdma) = &mut self.rdma else {
             return most;
         };
@@ -85,9 +89,6 @@ impl Worker {
             (_, true) => most.min(TELL_SLEEP),
             _ => most,
         };
-        while let Some(id) = self.rdma.as_mut().and_then(|rdma| rdma.take_ended()) {
-            self.close_for(id, crate::closing::CloseCause::Protocol);
-        }
         most
     }
 
@@ -149,7 +150,7 @@ impl Executor<'_, '_> {
                 return Some(outcome);
             }
             ending = Ending::Refused;
-        } else if !closes && !(part.is_exhausted && session.parser.is_between_requests()) {
+        } else if !(closes || part.is_exhausted && session.parser.is_between_requests()) {
             ending = Ending::Incomplete;
         }
         self.abandon_fetches(session);

@@ -217,6 +217,44 @@ pub(super) fn who_cheats_is_disconnected_and_others_notice_nothing() {
     assert_eq!(honest.ask("get x\r\n"), "END\r\n");
 }
 
+/// A client that begins values and never sends them takes a part of the room, and others are served.
+#[test]
+pub(super) fn who_begins_values_and_sends_none_leaves_room_for_others() {
+    let Some(server) = server(&["-t", "1"]) else {
+        return;
+    };
+    let mut lines = Lines::connect(&server);
+    let offer = lines.offer();
+    let mut forger = Forger::connect(lines, &offer);
+    for slot in 0..20_u8 {
+        let frame = request(
+            |head| {
+                head[2] = slot;
+                put(head, 8, 1_000_000);
+            },
+            forger.remote,
+            b"set x 0 0 1000000\r\n",
+        );
+        let place = forger.lent.part(usize::from(slot) * 128, frame.len());
+        forger.driver.copy_in(place, &frame);
+        let from = Gather::of(place);
+        let posted = forger.driver.post(forger.peer, &Work::Send { from }, 1);
+        posted.expect("room for it");
+    }
+    let mut honest = Client::connect(&server);
+    // Some are held, and the others have been refused.
+    honest
+        .lines
+        .wait_until("staging_bytes", |bytes| bytes > 1_000_000);
+    honest.lines.wait_until("requests", |count| count >= 20);
+    for nth in 0..4 {
+        let large = value(1_000_000, nth);
+        honest.set("k", &large);
+        assert!(honest.get("k") == hit("k", &large), "{nth}");
+    }
+    assert!(honest.lines.stat("staging_bytes") < 3 << 20);
+}
+
 #[test]
 pub(super) fn a_token_is_good_once_and_for_its_own_connection() {
     let Some(server) = server(&[]) else {
@@ -227,9 +265,7 @@ pub(super) fn a_token_is_good_once_and_for_its_own_connection() {
     let mut guessed = offer.clone();
     guessed.token[0] ^= 1;
     let refused = |offer: &Offer| {
-        let error = Link::connect(offer, LENT_LEN, PATIENCE)
-            .err()
-            .expect("refused");
+        let error = Link::connect(offer, LENT_LEN, PATIENCE).expect_err("refused");
         assert!(matches!(error, LinkError::Refused), "{error}");
     };
     refused(&guessed);

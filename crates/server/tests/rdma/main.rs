@@ -2,6 +2,8 @@
 //!
 //! Where libfabric is missing, each test says so and ends; `cargo xtask setup` installs it.
 
+#![allow(clippy::print_stderr, reason = "says what was left out")]
+
 mod deaths;
 mod forged;
 #[path = "../support/process.rs"]

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use super::support::coua_program;
 use super::{WHERE, deaths, forged, requests};
 
 /// The card's address.
@@ -20,6 +21,9 @@ fn begin() {
             let status = Command::new(words[0]).args(&words[1..]).status();
             assert!(status.expect("it is installed").success(), "{line}");
         }
+        // The program comes through a slow file system, and is in memory then.
+        let status = Command::new(coua_program()).arg("-V").status();
+        assert!(status.expect("it is built").success());
         PLACE
     });
 }

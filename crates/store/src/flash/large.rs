@@ -1,28 +1,15 @@
 //! Copies items into the open filling: whole, or in pieces where a record does not take them.
 
-use super::leaving::{Copied, WorkerFlash};
+use super::leaving::{Copied, Large, WorkerFlash};
 use super::pieces::{piece_len, words_of};
 use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::Queue;
-use crate::segment::Hold;
 use crate::segment::item::RawItem;
 use crate::segment::layout::mark;
 use crate::store::tier::{Attached, Candidate};
 use crate::worker_store::WorkerStore;
 use coua_flash::log::{Appended, Draft, Volume};
-
-/// A value in pieces in memory on its way to flash. The cleaner comes to its head and to each of its pieces, and copies
-/// all of it the first time.
-pub(crate) struct Large {
-    pub(super) head: Location,
-    /// The first filling that a part of it was copied into, and that of the head.
-    pub(super) first: u64,
-    pub(super) filling: u64,
-    /// Keeps the head where it is, if that lies in another segment than the one that is cleaned: otherwise another
-    /// item could lie there when its slot is looked for.
-    hold: Option<Hold>,
-}
 
 /// An item that the cleaner would evict.
 #[derive(Clone, Copy)]

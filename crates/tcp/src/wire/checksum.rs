@@ -128,10 +128,10 @@ fn sum_of_long(bytes: &[u8]) -> Sum {
     // The halves of the words, so that no carry is lost.
     let (mut low, mut high) = ([0u64; 4], [0u64; 4]);
     for line in lines {
-        for (lane, &word) in line.as_chunks::<8>().0.iter().enumerate() {
+        for (at, &word) in line.as_chunks::<8>().0.iter().enumerate() {
             let word = u64::from_ne_bytes(word);
-            low[lane] += word & 0xffff_ffff;
-            high[lane] += word >> 32;
+            low[at] += word & 0xffff_ffff;
+            high[at] += word >> 32;
         }
     }
     Sum(low.iter().chain(&high).sum()).with(rest)

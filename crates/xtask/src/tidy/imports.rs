@@ -18,7 +18,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("coua-rdma", &[]),
     ("coua-protocol", &["coua-cpu"]),
-    ("coua-client", &["coua-protocol", "coua-rdma"]),
+    (
+        "coua-client",
+        &["coua-protocol", "coua-rdma", "dev-coua-rdma"],
+    ),
     ("coua-client-c", &["coua-client"]),
     (
         "coua-store",
