@@ -103,8 +103,14 @@ impl Stream {
     }
 
     /// Whether there is something to receive of which no event tells.
-    #[inline]
+    #[inline(always)]
     pub fn has_more(&self) -> bool {
+        matches!(self.end, End::Tls(_) | End::Given(_)) && self.keeps_more()
+    }
+
+    /// As [`Stream::has_more`], for those that keep some themselves.
+    #[cold]
+    fn keeps_more(&self) -> bool {
         match &self.end {
             End::Tls(end) => end.encryption.has_more(),
             End::Given(end) => end.as_ref().is_some_and(|end| end.has_more()),

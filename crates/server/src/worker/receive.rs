@@ -58,14 +58,13 @@ impl Worker {
             if std::mem::take(&mut session.listed) == Listed::ForMemory {
                 self.waiting_for_memory -= 1;
             }
+            let is_handshaking = session.stream.is_handshaking();
             if session.is_blocked() && !self.finish_replies(id, now) {
                 continue;
             }
-            if let Some(session) = self.sessions.get(id)
-                && session.stream.is_handshaking()
-            {
+            if is_handshaking {
                 if handshakes == HANDSHAKES_PER_TURN {
-                    list_session(session, id, &mut self.ready);
+                    self.list(id);
                     continue;
                 }
                 handshakes += 1;
