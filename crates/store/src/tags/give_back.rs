@@ -123,8 +123,9 @@ impl Generations {
 
     /// Whether an item with tags may have come since the look began, or be on flash.
     fn may_be_used(&self, is_on_flash: impl Fn(u64) -> bool) -> bool {
+        // Flash first: what comes back from there raises the flag before it is gone there.
         let latest = self.on_flash.load(Ordering::Acquire);
-        self.is_stirred.load(Ordering::Acquire) != 0 || latest != 0 && is_on_flash(latest)
+        latest != 0 && is_on_flash(latest) || self.is_stirred.load(Ordering::Acquire) != 0
     }
 
     /// Whether the table is on its way out.
