@@ -26,6 +26,8 @@
 //! quarter of its slots are used: both halves have what the page had, so no item has to change. The
 //! bit "unused" says that nobody has stored with a slot since its page was split.
 //!
+//! When no item has tags any more, the table's pages are given back (`tags/give_back.rs`).
+//!
 //! # Concurrency
 //! Readers load a page's number and a slot. All changes are made under one mutex, by a worker that
 //! invalidates, or that stores with a slot for the first time. A reader that still reads the page
@@ -36,8 +38,11 @@
 //! come before; if it is invalidated before, the new item lives. What is made from an old item keeps
 //! its generations, so it cannot live longer. Nothing has to be looked at again under a bucket's lock.
 
+mod give_back;
+
 use crate::memory::{Doubled, PageEntry, PageId, PageState, Pages, Purpose, Slice, Superblock};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use give_back::Phase;
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError};
 
@@ -55,6 +60,10 @@ const USED_SHARE: usize = 4;
 
 /// A slot that nobody has stored with since its page was split.
 const UNUSED: u64 = 1 << 31;
+
+/// A bit of a page's number in the list of pages: nobody stores with the page's slots before the table is
+/// open again.
+const CLOSED: u32 = 1 << 31;
 
 /// The bits of a tag's number.
 const NUMBER: u64 = (1 << Tag::BITS) - 1;
@@ -197,7 +206,19 @@ pub(crate) struct Generations {
     table_pages: AtomicUsize,
     /// The generation drawn last, for the crawler; 0 if none was.
     latest: AtomicU32,
-    parts: Mutex<Vec<Part>>,
+    parts: Mutex<Parts>,
+    /// Whether a segment has got its first item with tags since somebody last asked.
+    is_stirred: AtomicU32,
+    /// The latest filling on flash that an item with tags was copied into; 0 for none.
+    on_flash: AtomicU64,
+}
+
+/// What the mutex guards.
+#[derive(Default)]
+struct Parts {
+    all: Vec<Part>,
+    /// How far the table is on its way out.
+    phase: Phase,
 }
 
 /// A page of the table.
@@ -231,12 +252,18 @@ impl Generations {
                 .collect(),
             table_pages: AtomicUsize::new(0),
             latest: AtomicU32::new(0),
-            parts: Mutex::new(Vec::new()),
+            parts: Mutex::new(Parts::default()),
+            is_stirred: AtomicU32::new(0),
+            on_flash: AtomicU64::new(0),
         };
         let mut left: Vec<Part> = (0..table.entries.len())
             .filter(|&page| table.entries.at(page).state() == PageState::Tags)
             .map(|page| table.part_left(page))
             .collect();
+        if !left.iter().any(|part| part.depth == 0) {
+            // The process before was giving it back.
+            table.free_pages(std::mem::take(&mut left));
+        }
         if !left.is_empty() {
             // Something may have been invalidated that no crawl has seen.
             table.latest.store(1, Ordering::Relaxed);
@@ -244,7 +271,7 @@ impl Generations {
         left.sort_by_key(|part| part.depth);
         let mut parts = table.parts();
         for part in left {
-            table.adopt(&mut parts, part);
+            table.adopt(&mut parts.all, part);
         }
         drop(parts);
         table
@@ -276,7 +303,7 @@ impl Generations {
         self.latest.load(Ordering::Relaxed)
     }
 
-    fn parts(&self) -> MutexGuard<'_, Vec<Part>> {
+    fn parts(&self) -> MutexGuard<'_, Parts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -294,7 +321,7 @@ impl Generations {
     fn slot(&self, tag: u32) -> Option<&AtomicU64> {
         let number = tag as usize & (self.pages.len() - 1);
         // Acquire: the page's slots have been written.
-        let page = self.pages[number].load(Ordering::Acquire);
+        let page = self.pages[number].load(Ordering::Acquire) & !CLOSED;
         let slot = (tag >> PAGE_BITS) as usize & (self.page_slots - 1);
         (page != 0).then(|| self.at(page, slot))
     }
@@ -320,7 +347,7 @@ impl Generations {
         for tag in tags.iter().flatten() {
             let slot = self.read(tag.number());
             let generation = match slot & UNUSED {
-                0 if slot != 0 => slot >> 32,
+                0 if slot != 0 && !self.is_closed(tag.number()) => slot >> 32,
                 _ => self.use_slot(tag.number())?,
             };
             words.push(tag.number(), generation);
@@ -345,8 +372,10 @@ impl Generations {
     #[cold]
     fn use_slot(&self, tag: u32) -> Option<u64> {
         let mut parts = self.parts();
+        self.reopen(&mut parts);
+        let parts = &mut parts.all;
         if self.slot(tag).is_none() {
-            self.make_first_page(&mut parts)?;
+            self.make_first_page(parts)?;
         }
         let slot = self.slot(tag)?;
         let was = slot.load(Ordering::Relaxed);
@@ -366,7 +395,7 @@ impl Generations {
             if parts[part].used > self.page_slots / USED_SHARE
                 && 1 << parts[part].depth < self.pages.len()
             {
-                self.split(&mut parts, part);
+                self.split(parts, part);
             }
         }
         Some(is >> 32)
@@ -424,6 +453,14 @@ impl Generations {
         Some(())
     }
 
+    /// Has all tags that end with a part's prefix lead to its page.
+    fn list(&self, part: &Part) {
+        let mask = (1 << part.depth) - 1;
+        for number in (0..self.pages.len()).filter(|number| number & mask == part.prefix) {
+            self.pages[number].store(part.page, Ordering::Release);
+        }
+    }
+
     /// Splits a page, if there is another one for its upper half.
     fn split(&self, parts: &mut Vec<Part>, at: usize) {
         let Some(page) = self.free.take(Purpose::Tags) else {
@@ -458,7 +495,6 @@ impl Generations {
     /// Makes a page the one of all tags that end with its prefix. The page that had them keeps those
     /// that end with the other half.
     fn adopt(&self, parts: &mut Vec<Part>, part: Part) {
-        let mask = (1 << part.depth) - 1;
         if part.depth > 0 {
             let kept = part.prefix ^ 1 << (part.depth - 1);
             let page = self.pages[kept & (self.pages.len() - 1)].load(Ordering::Relaxed);
@@ -467,9 +503,7 @@ impl Generations {
                 parent.prefix = kept;
             }
         }
-        for number in (0..self.pages.len()).filter(|number| number & mask == part.prefix) {
-            self.pages[number].store(part.page, Ordering::Release);
-        }
+        self.list(&part);
         parts.push(part);
         self.table_pages.store(parts.len(), Ordering::Relaxed);
     }

@@ -291,7 +291,7 @@ impl<'s> WorkerStore<'s> {
             let entry = log.entry_of(location);
             entry.note_expiry(item.expiry());
             if item.has_tags() {
-                entry.set_has_tags();
+                self.shared.tags.note_in(&entry);
             }
             let slot = Slot::item(lock.slot.tag(), location, len);
             let frequency = how.frequency.unwrap_or(lock.slot.frequency());

@@ -14,13 +14,12 @@
 use coua_store::*;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 mod support;
+use support::copies::Files;
 use support::{NOW, value_of};
 
 const MEMORY: usize = 8 << 20;
@@ -94,53 +93,6 @@ impl Model {
         let is_of_tag = self.invalidates.is_some() && self.invalidates == tag_of(id);
         let may_be_gone = self.evicts || self.flush || is_of_tag;
         found == settled || Some(found) == will_be || found.is_none() && may_be_gone
-    }
-}
-
-struct Files {
-    live: PathBuf,
-    copy: PathBuf,
-}
-
-impl Files {
-    fn new(name: &str) -> Files {
-        let path = |kind| {
-            PathBuf::from(format!(
-                "/dev/shm/coua-{name}-{kind}-{}",
-                std::process::id()
-            ))
-        };
-        let files = Files {
-            live: path("live"),
-            copy: path("copy"),
-        };
-        for path in [&files.live, &files.copy] {
-            let _ = std::fs::remove_file(path);
-        }
-        files
-    }
-}
-
-impl Files {
-    /// Copies the file as it is.
-    fn copy(&self, buffer: &mut Vec<u8>) {
-        let live = File::open(&self.live).unwrap();
-        let mut options = File::options();
-        let copy = options.create(true).truncate(false).write(true);
-        let copy = copy.open(&self.copy).unwrap();
-        buffer.resize(live.metadata().unwrap().len() as usize, 0);
-        live.read_exact_at(buffer, 0).unwrap();
-        // In the superblock: the file's number, by which a copy is told from it.
-        buffer[80..88].copy_from_slice(&copy.metadata().unwrap().ino().to_ne_bytes());
-        copy.write_all_at(buffer, 0).unwrap();
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        for path in [&self.live, &self.copy] {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 use super::Cleaner;
 use crate::memory::PageId;
 use crate::memory::PageState;
+use crate::request::Miss;
 use crate::sync::Ordering;
 use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
@@ -33,6 +34,8 @@ struct Position {
     /// The segment's sequence number, to check that the segment has not been reused.
     sequence: u64,
     offset: usize,
+    /// Whether an item with tags lives in what was looked at.
+    has_tags: bool,
 }
 
 impl Crawl {
@@ -52,6 +55,9 @@ impl Cleaner {
             let all = local.shared.log.segment_count() as usize;
             let share = all.div_ceil(PASS_SECONDS * local.shared.workers());
             self.crawling.credit = share;
+            let store = local.shared;
+            let is_on_flash = |filling| store.flash.has_filling_up_to(filling);
+            store.tags.give_back_unused(&store.epochs, is_on_flash);
         }
         let mut left = SLICE_ITEMS;
         while left > 0 {
@@ -91,6 +97,7 @@ impl Cleaner {
                 segment,
                 sequence: entry.sequence(),
                 offset: 0,
+                has_tags: false,
             }
         })
     }
@@ -124,6 +131,7 @@ impl Cleaner {
             }
             let Some(why) = local.end_of_life(item, now) else {
                 entry.note_expiry(item.expiry());
+                position.has_tags |= item.has_tags();
                 continue;
             };
             let hash = local.shared.hasher.hash(item.key());
@@ -135,7 +143,14 @@ impl Cleaner {
                 && local.unlink_dead(place, item, why)
             {
                 local.counters().crawler_reclaimed.add(1);
+            } else {
+                // What is gone by its tags stays so. An item that has expired for this worker may be touched by
+                // another one, whose clock is a moment behind.
+                position.has_tags |= item.has_tags() && why != Miss::Invalidated;
             }
+        }
+        if !position.has_tags {
+            entry.clear_has_tags();
         }
         None
     }

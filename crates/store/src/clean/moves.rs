@@ -152,6 +152,9 @@ impl Cleaner {
             match flash.copy(local, &departing, patience) {
                 Copying::Into(filling) => {
                     // Until it is written there, nothing changes.
+                    if owner.has_tags() {
+                        local.shared.tags.note_on_flash(filling);
+                    }
                     self.copied = self.copied.max(Some(filling));
                     return Some(Done::Gone);
                 }

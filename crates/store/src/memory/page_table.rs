@@ -260,11 +260,27 @@ impl PageEntry {
         !self.is_held() && !self.is_damaged()
     }
 
-    /// Notes that there is an item with tags here.
-    pub(crate) fn set_has_tags(&self) {
-        if self.has_tags.load(Ordering::Relaxed) == 0 {
+    /// Notes that there is an item with tags here; whether that was not known. To be called before the
+    /// item can be found; see `tags/give_back.rs`.
+    #[inline]
+    pub(crate) fn set_has_tags(&self) -> bool {
+        let is_new = self.has_tags.load(Ordering::Relaxed) == 0;
+        if is_new {
             self.has_tags.store(1, Ordering::Relaxed);
         }
+        is_new
+    }
+
+    /// A crawl has seen that no item with tags lives here. None can come: the segment is sealed.
+    pub(crate) fn clear_has_tags(&self) {
+        self.has_tags.store(0, Ordering::Release);
+    }
+
+    /// Whether an item with tags may live here, or still be looked at.
+    pub(crate) fn may_have_tags(&self) -> bool {
+        let state = self.state();
+        (state.holds_items() || state == PageState::Retired)
+            && self.has_tags.load(Ordering::Acquire) != 0
     }
 
     /// Whether there are tags here, and a generation has been drawn since they were crawled.
@@ -306,7 +322,7 @@ impl Twin<'_, PageEntry> {
         self.store(|entry| &entry.used, 0, relaxed);
         self.expiry_max.store(0, relaxed);
         self.expiry_min.store(u32::MAX, relaxed);
-        self.has_tags.store(0, relaxed);
+        self.clear_has_tags();
         self.tags_crawled.store(0, relaxed);
         let kept = self.traits.load(relaxed) & DETACHED;
         self.store(|entry| &entry.traits, kept, relaxed);

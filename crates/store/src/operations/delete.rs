@@ -158,7 +158,8 @@ impl Writer<'_> {
         *self.appended += len;
         item.copy_to(&mut space, &draft);
         if item.has_tags() {
-            log.entry_of(space.location).set_has_tags();
+            let entry = log.entry_of(space.location);
+            self.local.shared.tags.note_in(&entry);
         }
         let new = Slot::item(place.slot.tag(), space.location, len);
         // The pieces continue under the new head, or under the old one.

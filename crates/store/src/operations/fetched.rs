@@ -139,7 +139,7 @@ impl Writer<'_> {
         let entry = log.entry_of(location);
         entry.note_expiry(item.expiry());
         if item.has_tags() {
-            entry.set_has_tags();
+            local.shared.tags.note_in(&entry);
         }
         self.put_back(present, Slot::item(place.slot.tag(), location, len))
     }

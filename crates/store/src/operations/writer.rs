@@ -216,7 +216,7 @@ impl<'p> Writer<'p> {
             false => expiry.coarse(),
         });
         if !draft.tags.is_empty() {
-            entry.set_has_tags();
+            self.local.shared.tags.note_in(&entry);
         }
         let slot = Slot::item(hash.tag(), location, total);
         (slot, space.into_item(draft))

@@ -57,6 +57,13 @@ impl Tier {
         self.attached.get()
     }
 
+    /// Whether a filling of that number or an older one is there.
+    pub(crate) fn has_filling_up_to(&self, latest: u64) -> bool {
+        let is_such = |filling: u64| filling != 0 && filling <= latest;
+        self.get()
+            .is_some_and(|flash| flash.volume.sequences().any(is_such))
+    }
+
     #[inline]
     pub(crate) fn is_attached(&self) -> bool {
         self.attached.get().is_some()

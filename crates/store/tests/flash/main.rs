@@ -10,6 +10,7 @@ mod lost;
 mod model;
 mod restart;
 mod rig;
+mod tags;
 mod threads;
 
 use coua_flash::simulated::{Faults, Timing};

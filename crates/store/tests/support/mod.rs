@@ -3,6 +3,8 @@
 
 use coua_store::*;
 
+pub(crate) mod copies;
+
 /// The time of all that does not say another.
 pub(crate) const NOW: UnixSeconds = UnixSeconds(1_000_000);
 

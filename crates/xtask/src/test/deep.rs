@@ -37,7 +37,7 @@ pub(crate) fn loom(_: &Context) -> Result<Outcome> {
 pub(crate) fn killed(_: &Context) -> Result<Outcome> {
     let mut command = cargo();
     command.args(["test", "-p", "coua-store", "--features", "kill-points"]);
-    command.args(["--test", "killed"]);
+    command.args(["--test", "killed", "--test", "killed_tags"]);
     run_within(minutes(10), &command)?;
     Ok(Outcome::Passed)
 }

@@ -106,6 +106,9 @@ impl Store {
                     .is_some_and(|(segment, it)| present(it, segment))
             });
         }
+        // Items with tags may be in all of them.
+        self.tags
+            .note_on_flash(sequences.iter().copied().max().unwrap_or(0));
         for (segment, sequence) in (0..).zip(sequences) {
             if sequence == 0 {
                 fillings.set(segment, 0);
