@@ -28,12 +28,7 @@ public final class Xmemcached {
   public static void main(String[] arguments) throws Exception {
     address = new InetSocketAddress(arguments[0], Integer.parseInt(arguments[1]));
     binary = arguments[2].equals("binary");
-    var builder = new XMemcachedClientBuilder(List.of(address));
-    builder.setCommandFactory(binary ? new BinaryCommandFactory() : new TextCommandFactory());
-    builder.setTranscoder(new SerializingTranscoder(4 << 20));
-    builder.setConnectionPoolSize(2);
-    client = builder.build();
-    client.setOpTimeout(10_000);
+    client = connect(2);
     try {
       client.flushAll();
       storage();
@@ -51,6 +46,16 @@ public final class Xmemcached {
       System.exit(1);
     }
     client.shutdown();
+  }
+
+  private static MemcachedClient connect(int connections) throws Exception {
+    var builder = new XMemcachedClientBuilder(List.of(address));
+    builder.setCommandFactory(binary ? new BinaryCommandFactory() : new TextCommandFactory());
+    builder.setTranscoder(new SerializingTranscoder(4 << 20));
+    builder.setConnectionPoolSize(connections);
+    var connected = builder.build();
+    connected.setOpTimeout(10_000);
+    return connected;
   }
 
   private static void storage() throws Exception {
@@ -176,11 +181,11 @@ public final class Xmemcached {
   }
 
   private static void wholeServer() throws Exception {
-    String version = null;
-    // XMemcached 2.4.8 sometimes gives its map before the answer is in it.
-    for (int tries = 0; tries < 20 && version == null; tries++) {
-      version = client.getVersions().get(address);
-    }
+    // In binary XMemcached 2.4.8 counts an answer twice, so that of two connections it waits for one, and takes what the
+    // other one has not answered yet. With one connection there is nothing else to take.
+    MemcachedClient single = connect(1);
+    String version = single.getVersions().get(address);
+    single.shutdown();
     check("getVersions", String.valueOf(version).matches(".*\\d+\\.\\d+.*"), true);
     Map<String, String> stats = client.stats(address);
     for (String key : List.of("pid", "version", "curr_items", "cmd_get", "threads")) {
