@@ -33,6 +33,17 @@ pub(crate) struct Rules {
     pub(crate) budget: u64,
     /// Whether what was read since it was written is written again before the oldest segment is dropped.
     pub(crate) second_chance: bool,
+    /// Which items that are read on flash come back to memory.
+    pub(crate) recalls: Recalls,
+}
+
+/// Which items that are read on flash come back to memory. Each leaves a dead record there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recalls {
+    /// What is read for the second time.
+    All,
+    /// Of these so many at most that one of this many written items was recalled, once half of flash was written.
+    Share(u64),
 }
 
 /// What came of a stream.
@@ -48,6 +59,8 @@ pub(crate) struct Counts {
     pub(crate) written: u64,
     /// Those of them that were there before.
     pub(crate) rewritten: u64,
+    /// Items that came back to memory.
+    pub(crate) recalled: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +99,8 @@ pub(crate) struct Tier {
     filling: u64,
     /// Items that may still be written, in thousandths.
     tokens: u64,
+    /// Written items that no recall was counted against.
+    unspent: u64,
     counts: Counts,
 }
 
@@ -121,6 +136,7 @@ impl Tier {
             segments_max: (flash / segment_len).max(2),
             filling: (flash as u64 / 4).max(1),
             tokens: 0,
+            unspent: 0,
             counts: Counts::default(),
         }
     }
@@ -146,9 +162,10 @@ impl Tier {
                 }
                 Place::Flash(_) => {
                     self.counts.flash_hits += 1;
-                    let comes_back = self.entry(request.key).frequency > 0;
+                    let comes_back = self.entry(request.key).frequency > 0 && self.may_recall();
                     self.warm(request.key);
                     if comes_back {
+                        self.counts.recalled += 1;
                         self.insert(request.key, Place::Main);
                     }
                 }
@@ -159,6 +176,18 @@ impl Tier {
 
     fn entry(&mut self, key: u32) -> &mut Entry {
         &mut self.entries[key as usize]
+    }
+
+    fn may_recall(&mut self) -> bool {
+        let Recalls::Share(share) = self.rules.recalls else {
+            return true;
+        };
+        if self.segments.len() * 2 < self.segments_max {
+            return true;
+        }
+        let may = self.unspent >= share;
+        self.unspent -= if may { share } else { 0 };
+        may
     }
 
     fn warm(&mut self, key: u32) {
@@ -246,6 +275,10 @@ impl Tier {
         let segment = self.first_segment + self.segments.len() as u64 - 1;
         self.entry(key).place = Place::Flash(segment);
         self.counts.written += 1;
+        if let Recalls::Share(share) = self.rules.recalls {
+            let most = share * self.segment_len as u64;
+            self.unspent = (self.unspent + 1).min(most);
+        }
         let Some(open) = self.segments.back_mut() else {
             return;
         };
@@ -291,6 +324,7 @@ mod tests {
         admission: Admission::All,
         budget: 0,
         second_chance: false,
+        recalls: Recalls::All,
     };
 
     fn cycle(keys: u64, rounds: u64) -> Stream {

@@ -42,7 +42,8 @@ impl<'w> Burst<'w> {
             let pages = local.shared.log.pages();
             let frequency = present.place.slot.frequency();
             present.place.warm();
-            comes_back = rules::comes_back(frequency, pages.free_count(), pages.reserve());
+            comes_back = rules::comes_back(frequency, pages.free_count(), pages.reserve())
+                && present.may_be_recalled(local);
             if comes_back && !is_head {
                 // Whatever comes of it, this read has its item.
                 self.writer().bring_back(key, &present);
@@ -166,6 +167,7 @@ impl Writer<'_> {
         let _ = lock.replace(new.with_frequency(frequency)).into_slot();
         local.counters().flash_unlinked.add(1);
         local.counters().flash_brought_back.add(1);
+        present.note_recall(local);
         BroughtBack::InMemory
     }
 }
