@@ -54,6 +54,9 @@ Examples:
   On synthetic streams
     coua-bench admission --synthetic";
 
+/// Items written for one that may come back, in the store.
+const WRITTEN_FOR_ONE: u64 = 2;
+
 /// All rules on all streams.
 #[derive(Debug, Serialize)]
 struct Outcome {
@@ -151,7 +154,7 @@ fn points(flags: &Flags, stream: &Stream, points: &mut Vec<Point>) {
                 admission,
                 budget: 0,
                 second_chance,
-                recalls: Recalls::All,
+                recalls: Recalls::Share(WRITTEN_FOR_ONE),
             };
             let counts = replay(rules);
             if points.last().is_none_or(|last| last.stream != stream.name) {
@@ -160,21 +163,19 @@ fn points(flags: &Flags, stream: &Stream, points: &mut Vec<Point>) {
             points.push(Point::new(stream, name(&rules), &counts));
         }
     }
-    for share in [2, 3, 4, 8, 16, 64] {
-        let rules = Rules {
-            admission: Admission::All,
-            budget: 0,
-            second_chance: false,
-            recalls: Recalls::Share(share),
-        };
-        points.push(Point::new(stream, name(&rules), &replay(rules)));
-    }
+    let all = Rules {
+        admission: Admission::All,
+        budget: 0,
+        second_chance: false,
+        recalls: Recalls::All,
+    };
+    points.push(Point::new(stream, name(&all), &replay(all)));
     for admission in Admission::EACH {
         let rules = Rules {
             admission,
             budget: budget.max(1),
             second_chance: false,
-            recalls: Recalls::All,
+            recalls: Recalls::Share(WRITTEN_FOR_ONE),
         };
         points.push(Point::new(stream, name(&rules), &replay(rules)));
     }
@@ -203,8 +204,8 @@ fn name(rules: &Rules) -> String {
     };
     let budget = if rules.budget > 0 { ", budget" } else { "" };
     let recalls = match rules.recalls {
-        Recalls::All => String::new(),
-        Recalls::Share(share) => format!(", one in {share} recalled"),
+        Recalls::All => ", all recalled",
+        Recalls::Share(_) => "",
     };
     format!("{admission}{chance}{budget}{recalls}")
 }

@@ -39,10 +39,11 @@ impl<'w> Burst<'w> {
         let is_head = present.item.is_head();
         let mut comes_back = false;
         if access.bump {
-            let pages = local.shared.log.pages();
+            let log = &local.shared.log;
+            let (free, reserve) = (log.pages().free_count(), log.pages().reserve());
             let frequency = present.place.slot.frequency();
             present.place.warm();
-            comes_back = rules::comes_back(frequency, pages.free_count(), pages.reserve())
+            comes_back = rules::comes_back(frequency, free, reserve, log.leaving_count())
                 && present.may_be_recalled(local);
             if comes_back && !is_head {
                 // Whatever comes of it, this read has its item.
