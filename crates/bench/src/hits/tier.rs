@@ -1,7 +1,8 @@
 //! Memory with flash below it, by item: which items are written there, and what the oldest segment leaves behind.
 //!
 //! Memory is S3-FIFO as coua's store has it: a small queue of a tenth, a main one, ghosts as many as memory has items.
-//! Flash is a log of segments; the oldest is dropped when it is full. An item that is read there twice comes back to memory.
+//! Flash is a log of segments; the oldest is dropped when it is full. An item that is read there twice comes back to memory
+//! if [`Recalls`] lets it.
 //! Bytes count in items, all of which are of one length.
 
 use std::collections::VecDeque;
@@ -42,7 +43,7 @@ pub(crate) struct Rules {
 pub(crate) enum Recalls {
     /// What is read for the second time.
     All,
-    /// Of these so many at most that one of this many written items was recalled, once half of flash was written.
+    /// Of these one for so many written items at most, once half of flash is written, as in the store.
     Share(u64),
 }
 
@@ -337,6 +338,28 @@ mod tests {
         let counts = Tier::new(1000, 100, 2000, ALL).replay(&cycle(1000, 10));
         assert_eq!(counts.memory_hits + counts.flash_hits, counts.gets);
         assert!(counts.flash_hits > counts.gets / 2, "{counts:?}");
+    }
+
+    #[test]
+    fn reads_alone_lose_nothing_if_recalls_are_paid_for() {
+        let mut random = 1_u64;
+        let reads = (0..100_000).map(|at| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let key = if at < 1000 { at } else { (random >> 33) % 1000 };
+            (key, false)
+        });
+        let reads = Stream::new("reads", reads, 1000);
+        let found = |recalls| {
+            let rules = Rules { recalls, ..ALL };
+            let counts = Tier::new(1000, 100, 2500, rules).replay(&reads);
+            (counts.memory_hits + counts.flash_hits, counts.gets)
+        };
+        let (hits, gets) = found(Recalls::Share(2));
+        assert_eq!(hits, gets);
+        let (hits, gets) = found(Recalls::All);
+        assert!(hits < gets, "{hits} of {gets}");
     }
 
     #[test]

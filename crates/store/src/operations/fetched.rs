@@ -17,7 +17,7 @@ use coua_flash::log::Fetched;
 
 impl<'w> Burst<'w> {
     /// A plain read of `key`, whose record was read from `place`. An item that is read for the second time comes
-    /// back to memory on the way.
+    /// back to memory on the way, if there is room for that in memory and on flash.
     pub fn get_fetched<'f>(
         &mut self,
         key: &Key<'_>,
