@@ -73,7 +73,7 @@ pub(crate) struct Cleaner {
     evicts: bool,
     /// Whether the present job waits until something is on flash.
     pub(crate) waits: bool,
-    /// How long memory has been short because what leaves it is not on flash yet.
+    /// How long clients have waited for memory because what leaves it is not on flash yet.
     shortage: Option<Shortage>,
 }
 

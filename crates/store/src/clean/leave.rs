@@ -22,7 +22,7 @@ const SLICE: usize = 1024;
 /// Records whose buckets are prefetched before their slots are changed.
 const AHEAD: usize = 16;
 
-/// How long memory may be short because a device is slow, in milliseconds. Then what waits for it is evicted.
+/// How long clients may wait for memory because a device is slow, in milliseconds. Then what waits for it is evicted.
 const PATIENCE_MS: u64 = 5;
 
 /// A turn counts as so much of that at most, in milliseconds: a worker that did not run could not see what was written.
@@ -31,22 +31,32 @@ const TURN_MS_MAX: u64 = 1;
 /// The part of memory that may wait until a filling is full: one sixteenth, of all workers together.
 const MEMORY_SHARE: usize = 16;
 
-/// For how long memory has been short, since anything was written.
+/// For how long somebody has waited for memory that is short, since anything was written.
 #[derive(Clone, Copy)]
 pub(super) struct Shortage {
     /// The end of the last turn, and the turns' time before, in milliseconds.
     until: u64,
     lasted: u64,
+    /// How often something had to wait for memory until then.
+    waits: u64,
 }
 
 impl Shortage {
     /// It goes on, at the end of a turn.
-    fn goes_on(before: Option<Shortage>, now: UnixTime) -> Shortage {
+    fn goes_on(before: Option<Shortage>, local: WorkerStore<'_>, now: UnixTime) -> Shortage {
         let until = now.millis();
+        let workers = local.shared.counters.iter();
+        let waits = workers.map(|counters| counters.waits.read()).sum();
         let lasted = before.map_or(0, |it| {
-            it.lasted + until.saturating_sub(it.until).min(TURN_MS_MAX)
+            let counts = waits > it.waits;
+            let turn = until.saturating_sub(it.until).min(TURN_MS_MAX);
+            it.lasted + if counts { turn } else { 0 }
         });
-        Shortage { until, lasted }
+        Shortage {
+            until,
+            lasted,
+            waits,
+        }
     }
 }
 
@@ -298,7 +308,7 @@ impl Cleaner {
         log.change_coming(flash.coming, coming);
         flash.coming = coming;
         let awaits = is_short && (!flash.leaving.is_empty() || self.waits && self.job.is_some());
-        self.shortage = awaits.then(|| Shortage::goes_on(self.shortage, now));
+        self.shortage = awaits.then(|| Shortage::goes_on(self.shortage, local, now));
         flash.has_settling() || awaits
     }
 

@@ -46,8 +46,10 @@ impl<'w> Burst<'w> {
             comes_back = rules::comes_back(frequency, free, reserve, log.leaving_count())
                 && present.may_be_recalled(local);
             if comes_back && !is_head {
-                // Whatever comes of it, this read has its item.
-                self.writer().bring_back(key, &present);
+                // Whatever comes of it, this read has its item, and waits for nothing.
+                let mut writer = self.writer();
+                writer.counts_waits = false;
+                writer.bring_back(key, &present);
             }
         }
         let item = Item::new(
