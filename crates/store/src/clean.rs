@@ -43,6 +43,7 @@ use crate::worker_store::{Turn, WorkerStore};
 
 use flush::FlushRound;
 use job::Job;
+use leave::Shortage;
 use pace::{Limits, Pace, Room};
 use survey::Survey;
 
@@ -70,8 +71,10 @@ pub(crate) struct Cleaner {
     pub(crate) copied: Option<u64>,
     /// Whether the present job evicts, though there is flash.
     evicts: bool,
-    /// Since when memory has been short because what leaves it is not on flash yet, in milliseconds.
-    short_since: Option<u64>,
+    /// Whether the present job waits until something is on flash.
+    pub(crate) waits: bool,
+    /// How long clients have waited for memory because what leaves it is not on flash yet.
+    shortage: Option<Shortage>,
 }
 
 impl Cleaner {
@@ -100,7 +103,8 @@ impl Cleaner {
             flash: None,
             copied: None,
             evicts: false,
-            short_since: None,
+            waits: false,
+            shortage: None,
         }
     }
 
@@ -117,12 +121,12 @@ impl Cleaner {
         };
         self.pace.set_segments(local.shared.log.pages().limit());
         self.pace.set_ahead(self.ahead(local));
-        let room = self.room(local, now);
+        let room = self.room(local);
         self.pace.begin(stored, room);
         loop {
             if self.job.is_none() {
                 // If there is nothing to do, as after nearly every burst, nothing is written.
-                let late = self.take_late(local, now);
+                let late = self.take_late(local);
                 let Some(job) = late.or_else(|| self.pick(local, now, self.pace.owes())) else {
                     break;
                 };
@@ -136,11 +140,11 @@ impl Cleaner {
             if self.job.is_none() {
                 // If no other worker is in a burst, the emptied segment is room to move items to.
                 local = turn.reclaim();
-                let room = self.room(local, now);
+                let room = self.room(local);
                 self.pace.note_segment(room);
             }
         }
-        let room = self.room(local, now);
+        let room = self.room(local);
         let is_behind = self.pace.end(self.job.is_some(), room);
         self.free_dead(local);
         let crawls = self.crawl(local, now);
@@ -150,10 +154,10 @@ impl Cleaner {
     }
 
     /// The free room for new items.
-    fn room(&self, local: WorkerStore<'_>, now: UnixTime) -> Room {
+    fn room(&self, local: WorkerStore<'_>) -> Room {
         let log = &local.shared.log;
         // What waits for a slow device is not coming.
-        let leaving = match self.is_late(now) {
+        let leaving = match self.is_late() {
             true => 0,
             false => log.leaving_count(),
         };

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::hits::{share, trace_files};
 use crate::hits::stream::Stream;
 use crate::hits::synthetic::Recipe;
-use crate::hits::tier::{Admission, Counts, Rules, Tier};
+use crate::hits::tier::{Admission, Counts, Recalls, Rules, Tier};
 use crate::hits::trace;
 use crate::report::{self, Table, require};
 
@@ -54,6 +54,9 @@ Examples:
   On synthetic streams
     coua-bench admission --synthetic";
 
+/// Items written for one that may come back, in the store.
+const WRITTEN_FOR_ONE: u64 = 2;
+
 /// All rules on all streams.
 #[derive(Debug, Serialize)]
 struct Outcome {
@@ -72,6 +75,8 @@ struct Point {
     /// Items written for 1000 gets, and those of them that had been there before.
     written: f64,
     rewritten: f64,
+    /// Items that came back to memory for 1000 gets.
+    recalled: f64,
 }
 
 /// Replays everything and prints the comparison.
@@ -119,6 +124,7 @@ impl Display for Outcome {
             "of flash",
             "written for 1000 gets",
             "of these again",
+            "recalled",
         ]);
         for point in &self.points {
             table.row([
@@ -129,6 +135,7 @@ impl Display for Outcome {
                 format!("{:.4}", point.flash_hits),
                 format!("{:.0}", point.written),
                 format!("{:.0}", point.rewritten),
+                format!("{:.0}", point.recalled),
             ]);
         }
         write!(f, "{table}")
@@ -147,6 +154,7 @@ fn points(flags: &Flags, stream: &Stream, points: &mut Vec<Point>) {
                 admission,
                 budget: 0,
                 second_chance,
+                recalls: Recalls::Share(WRITTEN_FOR_ONE),
             };
             let counts = replay(rules);
             if points.last().is_none_or(|last| last.stream != stream.name) {
@@ -155,11 +163,19 @@ fn points(flags: &Flags, stream: &Stream, points: &mut Vec<Point>) {
             points.push(Point::new(stream, name(&rules), &counts));
         }
     }
+    let all = Rules {
+        admission: Admission::All,
+        budget: 0,
+        second_chance: false,
+        recalls: Recalls::All,
+    };
+    points.push(Point::new(stream, name(&all), &replay(all)));
     for admission in Admission::EACH {
         let rules = Rules {
             admission,
             budget: budget.max(1),
             second_chance: false,
+            recalls: Recalls::Share(WRITTEN_FOR_ONE),
         };
         points.push(Point::new(stream, name(&rules), &replay(rules)));
     }
@@ -187,7 +203,11 @@ fn name(rules: &Rules) -> String {
         ""
     };
     let budget = if rules.budget > 0 { ", budget" } else { "" };
-    format!("{admission}{chance}{budget}")
+    let recalls = match rules.recalls {
+        Recalls::All => ", all recalled",
+        Recalls::Share(_) => "",
+    };
+    format!("{admission}{chance}{budget}{recalls}")
 }
 
 impl Point {
@@ -204,6 +224,7 @@ impl Point {
             flash_hits: of_gets(counts.flash_hits),
             written: of_gets(counts.written) * 1000.0,
             rewritten: of_gets(counts.rewritten) * 1000.0,
+            recalled: of_gets(counts.recalled) * 1000.0,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Memory with flash below it, by item: which items are written there, and what the oldest segment leaves behind.
 //!
 //! Memory is S3-FIFO as coua's store has it: a small queue of a tenth, a main one, ghosts as many as memory has items.
-//! Flash is a log of segments; the oldest is dropped when it is full. An item that is read there twice comes back to memory.
+//! Flash is a log of segments; the oldest is dropped when it is full. An item that is read there twice comes back to memory
+//! if [`Recalls`] lets it.
 //! Bytes count in items, all of which are of one length.
 
 use std::collections::VecDeque;
@@ -33,6 +34,17 @@ pub(crate) struct Rules {
     pub(crate) budget: u64,
     /// Whether what was read since it was written is written again before the oldest segment is dropped.
     pub(crate) second_chance: bool,
+    /// Which items that are read on flash come back to memory.
+    pub(crate) recalls: Recalls,
+}
+
+/// Which items that are read on flash come back to memory. Each leaves a dead record there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recalls {
+    /// What is read for the second time.
+    All,
+    /// Of these one for so many written items at most, once half of flash is written, as in the store.
+    Share(u64),
 }
 
 /// What came of a stream.
@@ -48,6 +60,8 @@ pub(crate) struct Counts {
     pub(crate) written: u64,
     /// Those of them that were there before.
     pub(crate) rewritten: u64,
+    /// Items that came back to memory.
+    pub(crate) recalled: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +100,8 @@ pub(crate) struct Tier {
     filling: u64,
     /// Items that may still be written, in thousandths.
     tokens: u64,
+    /// Written items that no recall was counted against.
+    unspent: u64,
     counts: Counts,
 }
 
@@ -121,6 +137,7 @@ impl Tier {
             segments_max: (flash / segment_len).max(2),
             filling: (flash as u64 / 4).max(1),
             tokens: 0,
+            unspent: 0,
             counts: Counts::default(),
         }
     }
@@ -146,9 +163,10 @@ impl Tier {
                 }
                 Place::Flash(_) => {
                     self.counts.flash_hits += 1;
-                    let comes_back = self.entry(request.key).frequency > 0;
+                    let comes_back = self.entry(request.key).frequency > 0 && self.may_recall();
                     self.warm(request.key);
                     if comes_back {
+                        self.counts.recalled += 1;
                         self.insert(request.key, Place::Main);
                     }
                 }
@@ -159,6 +177,18 @@ impl Tier {
 
     fn entry(&mut self, key: u32) -> &mut Entry {
         &mut self.entries[key as usize]
+    }
+
+    fn may_recall(&mut self) -> bool {
+        let Recalls::Share(share) = self.rules.recalls else {
+            return true;
+        };
+        if self.segments.len() * 2 < self.segments_max {
+            return true;
+        }
+        let may = self.unspent >= share;
+        self.unspent -= if may { share } else { 0 };
+        may
     }
 
     fn warm(&mut self, key: u32) {
@@ -246,6 +276,10 @@ impl Tier {
         let segment = self.first_segment + self.segments.len() as u64 - 1;
         self.entry(key).place = Place::Flash(segment);
         self.counts.written += 1;
+        if let Recalls::Share(share) = self.rules.recalls {
+            let most = share * self.segment_len as u64;
+            self.unspent = (self.unspent + 1).min(most);
+        }
         let Some(open) = self.segments.back_mut() else {
             return;
         };
@@ -291,6 +325,7 @@ mod tests {
         admission: Admission::All,
         budget: 0,
         second_chance: false,
+        recalls: Recalls::All,
     };
 
     fn cycle(keys: u64, rounds: u64) -> Stream {
@@ -303,6 +338,28 @@ mod tests {
         let counts = Tier::new(1000, 100, 2000, ALL).replay(&cycle(1000, 10));
         assert_eq!(counts.memory_hits + counts.flash_hits, counts.gets);
         assert!(counts.flash_hits > counts.gets / 2, "{counts:?}");
+    }
+
+    #[test]
+    fn reads_alone_lose_nothing_if_recalls_are_paid_for() {
+        let mut random = 1_u64;
+        let reads = (0..100_000).map(|at| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let key = if at < 1000 { at } else { (random >> 33) % 1000 };
+            (key, false)
+        });
+        let reads = Stream::new("reads", reads, 1000);
+        let found = |recalls| {
+            let rules = Rules { recalls, ..ALL };
+            let counts = Tier::new(1000, 100, 2500, rules).replay(&reads);
+            (counts.memory_hits + counts.flash_hits, counts.gets)
+        };
+        let (hits, gets) = found(Recalls::Share(2));
+        assert_eq!(hits, gets);
+        let (hits, gets) = found(Recalls::All);
+        assert!(hits < gets, "{hits} of {gets}");
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl Cleaner {
         };
         let mut stuck = false;
         self.evicts = job.evicts;
+        self.waits = false;
         while job.offset < job.end && !stuck && self.goes_on(&job) {
             let count = self.pace.items_at_once(AHEAD);
             let (batch, count) = self.next_batch(local, &job, count);

@@ -22,11 +22,43 @@ const SLICE: usize = 1024;
 /// Records whose buckets are prefetched before their slots are changed.
 const AHEAD: usize = 16;
 
-/// How long memory may be short because a device is slow, in milliseconds. Then what waits for it is evicted.
+/// How long clients may wait for memory because a device is slow, in milliseconds. Then what waits for it is evicted.
 const PATIENCE_MS: u64 = 5;
+
+/// A turn counts as so much of that at most, in milliseconds: a worker that did not run could not see what was written.
+const TURN_MS_MAX: u64 = 1;
 
 /// The part of memory that may wait until a filling is full: one sixteenth, of all workers together.
 const MEMORY_SHARE: usize = 16;
+
+/// For how long somebody has waited for memory that is short, since anything was written.
+#[derive(Clone, Copy)]
+pub(super) struct Shortage {
+    /// The end of the last turn, and the turns' time before, in milliseconds.
+    until: u64,
+    lasted: u64,
+    /// How often something had to wait for memory until then.
+    waits: u64,
+}
+
+impl Shortage {
+    /// It goes on, at the end of a turn.
+    fn goes_on(before: Option<Shortage>, local: WorkerStore<'_>, now: UnixTime) -> Shortage {
+        let until = now.millis();
+        let workers = local.shared.counters.iter();
+        let waits = workers.map(|counters| counters.waits.read()).sum();
+        let lasted = before.map_or(0, |it| {
+            let counts = waits > it.waits;
+            let turn = until.saturating_sub(it.until).min(TURN_MS_MAX);
+            it.lasted + if counts { turn } else { 0 }
+        });
+        Shortage {
+            until,
+            lasted,
+            waits,
+        }
+    }
+}
 
 impl Cleaner {
     /// Changes the slots of what was written, and evicts what could not be. True if more is left.
@@ -49,7 +81,7 @@ impl Cleaner {
                     break;
                 }
                 // Where it is lost meanwhile, keys and places are zeros, which lead to no slot.
-                let count = self.settle_some(local, &volume, &settling, now);
+                let count = self.settle_some(local, &volume, &mut settling, now);
                 settling.next += count;
                 left = left.saturating_sub(count);
             }
@@ -58,6 +90,8 @@ impl Cleaner {
                 break;
             }
             settling.end(local, &volume);
+            // The device is not too slow.
+            self.shortage = None;
             flash.end_large(local, Some(settling.written.sequence));
             settling.copies.clear();
             flash.spare.push(settling.copies);
@@ -77,9 +111,10 @@ impl Cleaner {
         &mut self,
         local: WorkerStore<'_>,
         volume: &Volume,
-        settling: &Settling,
+        settling: &mut Settling,
         now: UnixTime,
     ) -> usize {
+        let mut copied_bytes = 0;
         let records = || {
             settling
                 .written
@@ -94,6 +129,7 @@ impl Cleaner {
         let mut count = 0;
         for ((hash, place, bytes), copied) in records().zip(&settling.copies[settling.next..]) {
             count += 1;
+            copied_bytes += bytes.len();
             let Some(memory) = copied.location() else {
                 continue;
             };
@@ -103,6 +139,7 @@ impl Cleaner {
             let on_flash = is_there.then_some((on_flash, bytes));
             while !self.settle_one(local, hash, memory, on_flash, copied.leaves_ghost(), now) {}
         }
+        settling.bytes += copied_bytes;
         // Each copy has its record.
         count.max(1)
     }
@@ -270,26 +307,22 @@ impl Cleaner {
         let coming = flash.leaving.len() - flash.waiting();
         log.change_coming(flash.coming, coming);
         flash.coming = coming;
-        let awaits = is_short && !flash.leaving.is_empty();
-        self.short_since = match awaits {
-            true => self.short_since.or(Some(now.millis())),
-            false => None,
-        };
+        let awaits = is_short && (!flash.leaving.is_empty() || self.waits && self.job.is_some());
+        self.shortage = awaits.then(|| Shortage::goes_on(self.shortage, local, now));
         flash.has_settling() || awaits
     }
 
     /// Whether memory has been short for too long.
-    pub(super) fn is_late(&self, now: UnixTime) -> bool {
-        let since = self.short_since;
-        since.is_some_and(|since| now.millis() >= since + PATIENCE_MS)
+    pub(super) fn is_late(&self) -> bool {
+        self.shortage.is_some_and(|it| it.lasted >= PATIENCE_MS)
     }
 
     /// A segment that waits for flash while memory has been short for too long, to be emptied without it: a device that
     /// is slow must not keep clients waiting.
-    pub(super) fn take_late(&mut self, local: WorkerStore<'_>, now: UnixTime) -> Option<Job> {
+    pub(super) fn take_late(&mut self, local: WorkerStore<'_>) -> Option<Job> {
         let log = &local.shared.log;
         let pages = log.pages();
-        if !self.is_late(now) || pages.free_count() > pages.reserve() {
+        if !self.is_late() || pages.free_count() > pages.reserve() {
             return None;
         }
         let flash = self.flash.as_mut()?;

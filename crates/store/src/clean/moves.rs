@@ -136,10 +136,10 @@ impl Cleaner {
         leave_ghost: bool,
         now: UnixTime,
     ) -> Option<Done> {
-        let patience = !self.is_late(now);
-        if !self.evicts
-            && let Some(flash) = &mut self.flash
-        {
+        let patience = !self.is_late();
+        if self.evicts && self.flash.is_some() {
+            local.counters().flash_refused.add(1);
+        } else if let Some(flash) = &mut self.flash {
             let (location, log) = (place.slot.location(), &local.shared.log);
             let departing = Departing {
                 hash: victim.hash,
@@ -158,7 +158,10 @@ impl Cleaner {
                     self.copied = self.copied.max(Some(filling));
                     return Some(Done::Gone);
                 }
-                Copying::Waits => return Some(Done::Waits),
+                Copying::Waits => {
+                    self.waits = true;
+                    return Some(Done::Waits);
+                }
                 Copying::Refused => {}
             }
         }

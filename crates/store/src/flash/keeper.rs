@@ -64,6 +64,7 @@ impl FlashKeeper {
             self.looked_at = now;
             all.push(volume.drop_expired(now.0));
         }
+        flash.recalls.note_room(volume);
         let wanted = rules::free_segments(volume.segments());
         let free = volume.free_segments() + all.iter().map(count).sum::<u32>();
         if free < wanted {

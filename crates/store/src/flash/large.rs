@@ -36,7 +36,7 @@ pub(crate) enum Copying {
 }
 
 impl WorkerFlash {
-    /// Copies an item for flash. If it `may_wait`, one that is in several records does so rather than be evicted.
+    /// Copies an item for flash. If it `may_wait`, it does so rather than be evicted, while something is being written.
     pub(crate) fn copy(
         &mut self,
         local: WorkerStore<'_>,
@@ -47,12 +47,19 @@ impl WorkerFlash {
             return Copying::Refused;
         };
         let len = it.item.record_len();
-        if len > flash.volume.item_len_max() {
-            let (records, record_len) = records_of(flash, it);
-            let waits = !self.volume.has_room_for(records, record_len)
-                && self.volume.can_hold(records, record_len);
-            let is_known = self.large.iter().any(|large| large.head == it.location);
-            if may_wait && waits && !is_known && !self.ends_filling {
+        let is_large = len > flash.volume.item_len_max();
+        let (records, record_len) = match is_large {
+            true => records_of(flash, it),
+            false => (1, len + Volume::RECORD_HEADER_LEN),
+        };
+        if may_wait && !self.volume.has_room_for(records, record_len) {
+            let waits = match is_large {
+                true => self.volume.can_hold(records, record_len),
+                false => self.volume.is_writing() || self.has_settling(),
+            };
+            let is_known =
+                it.item.is_head() && (self.large.iter()).any(|large| large.head == it.location);
+            if waits && !is_known && !self.ends_filling {
                 return Copying::Waits;
             }
         }

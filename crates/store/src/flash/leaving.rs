@@ -68,6 +68,8 @@ pub(crate) struct Settling {
     /// Whether it has begun; from then on a segment that was written is held.
     pub(crate) has_begun: bool,
     pub(crate) next: usize,
+    /// Bytes of the items whose slots were looked at.
+    pub(crate) bytes: usize,
 }
 
 pub(crate) struct Leaving {
@@ -204,6 +206,7 @@ impl WorkerFlash {
                 is_written,
                 has_begun: false,
                 next: 0,
+                bytes: 0,
             });
         }
         if self.ends_filling {
@@ -279,6 +282,10 @@ impl Settling {
             }
         }
         volume.let_go(self.written.segment);
+        if let Some(flash) = local.shared.flash.get() {
+            flash.recalls.note_written(self.bytes);
+            flash.recalls.note_room(volume);
+        }
     }
 }
 

@@ -97,6 +97,24 @@ pub(crate) fn present<'f>(
 }
 
 impl Present<'_> {
+    /// Whether it may come back to memory only because it is read.
+    pub(crate) fn may_be_recalled(&self, local: WorkerStore<'_>) -> bool {
+        let flash = local.shared.flash.get();
+        flash.is_some_and(|flash| flash.recalls.may_be(self.len()))
+    }
+
+    /// It has come back.
+    pub(crate) fn note_recall(&self, local: WorkerStore<'_>) {
+        if let Some(flash) = local.shared.flash.get() {
+            flash.recalls.note(self.len());
+        }
+    }
+
+    /// About the bytes that it takes on flash, pieces among them.
+    fn len(&self) -> usize {
+        self.bytes.len().max(self.item.value_len())
+    }
+
     /// Whether the slot still names this record, and no flush has killed it. Under the lock of its bucket it stays so.
     pub(crate) fn is_so_still(&self, local: WorkerStore<'_>) -> bool {
         let store = local.shared;

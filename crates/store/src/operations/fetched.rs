@@ -17,7 +17,7 @@ use coua_flash::log::Fetched;
 
 impl<'w> Burst<'w> {
     /// A plain read of `key`, whose record was read from `place`. An item that is read for the second time comes
-    /// back to memory on the way.
+    /// back to memory on the way, if there is room for that in memory and on flash.
     pub fn get_fetched<'f>(
         &mut self,
         key: &Key<'_>,
@@ -39,13 +39,17 @@ impl<'w> Burst<'w> {
         let is_head = present.item.is_head();
         let mut comes_back = false;
         if access.bump {
-            let pages = local.shared.log.pages();
+            let log = &local.shared.log;
+            let (free, reserve) = (log.pages().free_count(), log.pages().reserve());
             let frequency = present.place.slot.frequency();
             present.place.warm();
-            comes_back = rules::comes_back(frequency, pages.free_count(), pages.reserve());
+            comes_back = rules::comes_back(frequency, free, reserve, log.leaving_count())
+                && present.may_be_recalled(local);
             if comes_back && !is_head {
-                // Whatever comes of it, this read has its item.
-                self.writer().bring_back(key, &present);
+                // Whatever comes of it, this read has its item, and waits for nothing.
+                let mut writer = self.writer();
+                writer.counts_waits = false;
+                writer.bring_back(key, &present);
             }
         }
         let item = Item::new(
@@ -166,6 +170,7 @@ impl Writer<'_> {
         let _ = lock.replace(new.with_frequency(frequency)).into_slot();
         local.counters().flash_unlinked.add(1);
         local.counters().flash_brought_back.add(1);
+        present.note_recall(local);
         BroughtBack::InMemory
     }
 }

@@ -5,6 +5,7 @@ mod admission;
 mod attach;
 mod fillings;
 mod foreign;
+mod recalls;
 pub(crate) mod rules;
 mod stats;
 mod wanted;
@@ -21,6 +22,7 @@ use coua_flash::log::{Location, Volume};
 use crossbeam_utils::CachePadded;
 use fillings::Fillings;
 use foreign::Foreign;
+use recalls::Recalls;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use wanted::Wanted;
@@ -43,6 +45,8 @@ pub(crate) struct Attached {
     /// What each worker has seen to be other keys' records.
     foreign: Box<[CachePadded<Foreign>]>,
     pub(crate) fillings: Fillings,
+    /// How much reads may bring back.
+    pub(crate) recalls: Recalls,
     /// Wakes the keeper.
     pub(crate) wanted: Wanted,
     /// Whether there is a keeper.

@@ -512,6 +512,76 @@ fn a_slow_device_does_not_keep_sets_waiting() {
     }
 }
 
+/// Each read that brings an item back would push another one out, and leave a dead record on flash.
+#[test]
+fn reads_alone_lose_nothing() {
+    let config = Config {
+        memory: 24 * MIB,
+        seed: Some(7),
+        ..Config::default()
+    };
+    let mut rig = Rig::with(Devices::new(&[112], 15), config, 11);
+    let keys = 60_000;
+    fill(&mut rig, keys);
+    let before = rig.stats();
+    let used = before.segments - before.segments_free;
+    assert!((38..50).contains(&used), "{before:?}");
+    let items = rig.store.stats().items;
+    let mut random = 1_u64;
+    for _ in 0..5 * keys {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let n = usize::try_from((random >> 33) % keys as u64).unwrap();
+        let got = rig.value(&name(n));
+        assert!(got.is_none() || got == Some(value(n, 0)), "key {n}");
+    }
+    rig.settle();
+    let (stats, after) = (rig.store.stats(), rig.stats());
+    assert_eq!(
+        after.dropped + stats.totals.evicted,
+        before.dropped,
+        "{after:?}"
+    );
+    assert_eq!(stats.items, items, "{after:?}");
+    // Some have come back, while there was much room.
+    assert!(after.brought_back > 1_000, "{after:?}");
+}
+
+/// The device is quick, but the worker gets a processor once in 50 ms.
+#[test]
+fn a_worker_that_seldom_runs_evicts_nothing() {
+    let mut rig = Rig::new(Devices::new(&[64], 16));
+    let timing = Timing {
+        write_ns: 200_000,
+        ..Timing::default()
+    };
+    rig.devices.devices[0].set_timing(timing);
+    for n in 0..30_000 {
+        let key = name(n);
+        loop {
+            let (now, put) = (rig.time(), Put::set(0, Expiry::NEVER));
+            let mut burst = rig.worker.burst(now);
+            let key = burst.key(&key);
+            let stored = burst.store(&key, &put, &value(n, 0));
+            burst.close();
+            let waits = stored == Stored::Refused(Refused::Wait);
+            if waits || n % 100 == 0 {
+                rig.turn();
+                rig.now += 50;
+            }
+            if !waits {
+                break;
+            }
+        }
+    }
+    rig.settle();
+    let stats = rig.stats();
+    assert!(stats.items > 15_000, "{stats:?}");
+    assert_eq!(rig.store.stats().totals.evicted, 0, "{stats:?}");
+    assert_eq!(stats.refused, 0, "{stats:?}");
+}
+
 /// Items on flash are so many that their slots would fill memory.
 #[test]
 fn the_index_leaves_half_of_memory_to_items() {

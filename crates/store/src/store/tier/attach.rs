@@ -2,6 +2,7 @@
 
 use super::admission::{Admission, Gate};
 use super::fillings::Fillings;
+use super::recalls::Recalls;
 use super::{Attached, location_of};
 use crate::epoch::{Guard, Presence};
 use crate::index::Visited;
@@ -124,6 +125,7 @@ impl Store {
             ),
             foreign: self.counters.iter().map(|_| Default::default()).collect(),
             fillings,
+            recalls: Recalls::new(&volume),
             wanted: Default::default(),
             has_keeper: AtomicBool::new(false),
             // Those that were dropped count as unlinked.

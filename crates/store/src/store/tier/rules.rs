@@ -1,9 +1,19 @@
 //! Which items come back from flash, and what is kept free there: rules of numbers alone, so that they can be simulated.
 
-/// Whether an item that is read from flash comes back to memory: when it is read for the second time, if there is
-/// room beside what the cleaner needs. `frequency` is how often it was read before.
-pub(crate) fn comes_back(frequency: u64, free_segments: usize, reserve: usize) -> bool {
-    frequency > 0 && free_segments > reserve
+/// Whether an item that is read from flash may come back to memory: when it is read for the second time, if there is
+/// room beside what the cleaner needs. While `leaving` segments become free as soon as flash is written, the last of the others
+/// are for what is stored. `frequency` is how often it was read before.
+pub(crate) fn comes_back(
+    frequency: u64,
+    free_segments: usize,
+    reserve: usize,
+    leaving: usize,
+) -> bool {
+    let least = match leaving {
+        0 => reserve,
+        _ => reserve + reserve / 2,
+    };
+    frequency > 0 && free_segments > least
 }
 
 /// How many segments of a volume are to be free, and how many are dropped at a time: so few that most of it is in
@@ -30,7 +40,8 @@ mod tests {
 
     #[test]
     fn the_second_read_brings_back() {
-        assert!(!comes_back(0, 100, 4));
-        assert!(comes_back(1, 100, 4) && !comes_back(3, 4, 4));
+        assert!(!comes_back(0, 100, 4, 0));
+        assert!(comes_back(1, 5, 4, 0) && !comes_back(3, 4, 4, 0));
+        assert!(comes_back(1, 7, 4, 1) && !comes_back(3, 6, 4, 1));
     }
 }
