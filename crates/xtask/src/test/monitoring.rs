@@ -65,7 +65,10 @@ pub(crate) fn monitoring(context: &Context) -> Result<Outcome> {
         ))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))
         .arg("--log.level=error");
-    let prometheus = Server::start_as(&mut command, port, || connect(port).is_some())?;
+    // It accepts connections some time before it answers questions.
+    let ready = format!("http://127.0.0.1:{port}/-/ready");
+    let is_ready = || read(program("curl").args(["--silent", "--fail", &ready])).is_ok();
+    let prometheus = Server::start_as(&mut command, port, is_ready)?;
     let questions = questions(&fs::read_to_string(folder.join("grafana.json"))?)?;
     ensure!(
         questions.len() > 10,
