@@ -13,8 +13,11 @@
 //!   second one [follows](Twin::follow) until both are equal. A change that met the lost page is made
 //!   to what was restored. If another thread meets it between the two steps, the change is undone. So who
 //!   makes one asks afterwards whether anything was lost meanwhile: a change that may be made twice is made again
-//!   ([`Twin::repeat`]); holds of a segment are not trusted any more (`page_table.rs`); sequence numbers are
-//!   skipped by the handler. The count of losses moves before a restored word can be read.
+//!   ([`Twin::repeat`]); sequence numbers are skipped by the handler. The count of losses moves before a restored word can
+//!   be read.
+//! - Holds of a segment are counted in both copies: up in the second one first, down in the first one first. So what
+//!   is restored never counts fewer than there are. Where it may count more, they are not trusted any more
+//!   (`page_table.rs`).
 
 use super::mapping::{Mapping, Shared, Slice};
 use super::seen::events_seen;

@@ -71,7 +71,7 @@ pub(crate) enum Queue {
 /// releases the last hold frees the segment.
 const UNREACHABLE: u32 = 1 << 31;
 
-/// A bit of a segment's holds: one of them may have been undone, since the machine lost the page of the table between
+/// A bit of a segment's holds: one of them may be counted twice, since the machine lost the page of the table between
 /// it and its copy. The segment counts as held for as long as this process lives: it is a segment less, in an event
 /// of some nanoseconds' length.
 const DISTRUSTED: u32 = 1 << 30;
@@ -359,8 +359,12 @@ impl Twin<'_, PageEntry> {
     /// from inside the burst in which an item of it was found.
     pub(crate) fn hold(self) -> bool {
         let seen = events_seen();
+        // The copy never counts less, whoever else is between the two steps: if the page is lost and restored, no hold
+        // is undone, though one may be counted twice.
+        if let Some(copy) = self.copy() {
+            copy.holds.fetch_add(1, Ordering::AcqRel);
+        }
         let before = self.holds.fetch_add(1, Ordering::AcqRel);
-        self.follow(|entry| &entry.holds);
         self.distrust_if_lost(seen);
         before == 0
     }
@@ -369,7 +373,9 @@ impl Twin<'_, PageEntry> {
     pub(crate) fn release(self) -> Released {
         let seen = events_seen();
         let before = self.holds.fetch_sub(1, Ordering::AcqRel);
-        self.follow(|entry| &entry.holds);
+        if let Some(copy) = self.copy() {
+            copy.holds.fetch_sub(1, Ordering::AcqRel);
+        }
         self.distrust_if_lost(seen);
         match before {
             1 => Released::Unheld,
@@ -382,13 +388,15 @@ impl Twin<'_, PageEntry> {
     /// does: then it is to be freed by the caller, otherwise by who lets go last.
     pub(crate) fn become_unreachable(self) -> bool {
         let seen = events_seen();
+        if let Some(copy) = self.copy() {
+            copy.holds.fetch_or(UNREACHABLE, Ordering::AcqRel);
+        }
         let before = self.holds.fetch_or(UNREACHABLE, Ordering::AcqRel);
-        self.follow(|entry| &entry.holds);
         self.distrust_if_lost(seen);
         before == 0
     }
 
-    /// The holds were changed; if anything was lost since `seen`, that may have been undone.
+    /// The holds were changed; if anything was lost since `seen`, they may count too many.
     #[inline]
     fn distrust_if_lost(self, seen: u64) {
         if events_seen() != seen {
@@ -398,12 +406,15 @@ impl Twin<'_, PageEntry> {
 
     #[cold]
     fn distrust(self) {
-        self.repeat(
-            |entry| &entry.holds,
-            |holds| {
-                holds.fetch_or(DISTRUSTED, Ordering::AcqRel);
-            },
-        );
+        loop {
+            let seen = events_seen();
+            for entry in self.copy().into_iter().chain([self.own()]) {
+                entry.holds.fetch_or(DISTRUSTED, Ordering::AcqRel);
+            }
+            if events_seen() == seen {
+                return;
+            }
+        }
     }
 
     /// Nobody holds it: those who did died with their process.
