@@ -120,23 +120,22 @@ pub struct EvictionLine<'k> {
 
 /// An item was evicted.
 pub fn eviction(line: &mut Vec<u8>, item: &EvictionLine<'_>) {
-    begin(line, "eviction", item.key);
-    let _ = write!(
-        line,
-        " fetch={} ttl={} la={} clsid={CLASS} size={}",
-        if item.is_fetched { "yes" } else { "no" },
-        item.ttl,
-        item.idle_s,
-        item.value_len,
-    );
+    begin_gone(line, "eviction", item);
+    let _ = write!(line, " size={}", item.value_len);
 }
 
 /// An item has left memory for flash. memcached's buckets are kinds of pages; there is one kind here.
 pub fn written_to_flash(line: &mut Vec<u8>, item: &EvictionLine<'_>) {
-    begin(line, "extwrite", item.key);
+    begin_gone(line, "extwrite", item);
+    line.extend(b" bucket=0");
+}
+
+/// What is said of each item that leaves memory.
+fn begin_gone(line: &mut Vec<u8>, kind: &str, item: &EvictionLine<'_>) {
+    begin(line, kind, item.key);
     let _ = write!(
         line,
-        " fetch={} ttl={} la={} clsid={CLASS} bucket=0",
+        " fetch={} ttl={} la={} clsid={CLASS}",
         if item.is_fetched { "yes" } else { "no" },
         item.ttl,
         item.idle_s,
