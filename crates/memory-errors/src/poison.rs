@@ -51,6 +51,8 @@ pub unsafe fn by_userfaultfd(page: NonNull<u8>, page_size: usize) -> io::Result<
         start: page.as_ptr().expose_provenance() as u64,
         length: page_size as u64,
     };
+    // No thread asks about an earlier loss of the page meanwhile: in between it can neither be read nor is it poisoned.
+    let _state = crate::STATE.lock();
     // Who touches the page from here on waits until it is poisoned: nobody sees the zeros in between.
     let mut register = RangeAndMode {
         range,
