@@ -4,12 +4,14 @@
 //! program (`cargo build -p coua`).
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use serde_json::Value;
 
 /// The server's program.
@@ -126,9 +128,14 @@ pub(crate) fn generator(arguments: &str) -> Command {
     command
 }
 
+/// A port that nobody has. Nothing listens there meanwhile: a process that another thread starts just now has a copy of all
+/// sockets for a moment, and a copy that listens would pass for the server.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    set_socket_reuseaddr(&socket, true).unwrap();
+    bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let address: SocketAddr = getsockname(&socket).unwrap().try_into().unwrap();
+    address.port()
 }
 
 /// A count of the first repetition.

@@ -8,7 +8,7 @@ pub(crate) mod certificates;
 pub(crate) mod fake;
 
 use std::env;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use tempfile::TempDir;
 
 /// How long anything may take that a test waits for.
@@ -174,10 +176,19 @@ fn free_port() -> u32 {
     loop {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = 10_000 + (std::process::id().wrapping_mul(67).wrapping_add(step)) % 20_000;
-        if TcpListener::bind(("127.0.0.1", u16::try_from(port).expect("below 30,000"))).is_ok() {
+        let address = ([127, 0, 0, 1], u16::try_from(port).expect("below 30,000"));
+        if is_free(address.into()) {
             return port;
         }
     }
+}
+
+/// Whether nobody has the address. Nothing listens there meanwhile: a process that another thread starts just now has a copy
+/// of all sockets for a moment, and a copy that listens would pass for the server.
+fn is_free(address: SocketAddr) -> bool {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    set_socket_reuseaddr(&socket, true).expect("an option");
+    bind(&socket, &address).is_ok()
 }
 
 /// Calls `found` until it finds something.

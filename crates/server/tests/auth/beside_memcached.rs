@@ -1,11 +1,11 @@
 //! Before a login, byte for byte as memcached.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::Command;
 
 use crate::process::{Folder, Process};
-use crate::support::is_root;
+use crate::support::{free_address, is_root};
 use crate::{Connection, Guarded, login, memcached};
 
 const USERS: &str = "alice:secret\nbob:pa:ss word\n";
@@ -160,10 +160,7 @@ impl Memcached {
         let folder = Folder::new();
         let file = folder.path("users");
         fs::write(&file, USERS).expect("the folder is there");
-        // Whoever gets the port in between makes the test fail by its answers.
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("an address");
-        drop(free);
+        let address = free_address();
         let mut command = Command::new(memcached::memcached_program());
         command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-Y"]);
         command.arg(&file);

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use crate::memcached::memcached_program;
 use crate::process::{Folder, PATIENCE, Process, coua, poll};
+use crate::support::free_address;
 
 /// AWS's own example of an answer.
 const EXAMPLE: &str = "CONFIG cluster 0 136\r\n12\n\
@@ -132,9 +133,7 @@ fn without_a_file_it_is_memcached() {
 
 /// A memcached on a port of its own.
 fn start_memcached(mut command: std::process::Command) -> (Process, SocketAddr) {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = free.local_addr().expect("it is bound");
-    drop(free);
+    let address = free_address();
     command.args(["-p", &address.port().to_string()]);
     if crate::support::is_root() {
         command.args(["-u", "root"]);

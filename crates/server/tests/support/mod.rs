@@ -2,12 +2,15 @@
 
 use std::env;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 /// How long a server may take from start to its first answer.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -142,10 +145,18 @@ pub(crate) fn free_address() -> SocketAddr {
         let port = 10_000 + (std::process::id().wrapping_mul(61).wrapping_add(step)) % 20_000;
         let address =
             SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("under 30,000")));
-        if TcpListener::bind(address).is_ok() {
+        if is_free(address) {
             return address;
         }
     }
+}
+
+/// Whether nobody has the address. Nothing listens there meanwhile: a process that another thread starts just now has a copy
+/// of all sockets for a moment, and a copy that listens would pass for the server.
+fn is_free(address: SocketAddr) -> bool {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    set_socket_reuseaddr(&socket, true).expect("an option");
+    bind(&socket, &address).is_ok()
 }
 
 /// Whether the tests run as root, whom a server asks for `-u`.
